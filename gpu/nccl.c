@@ -283,6 +283,13 @@ enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *v
                     "an all-reduce");
 }
 
+enum status nccl_max_u32(struct nccl_group *group, struct lane *lane, uint32_t *values, int64_t n)
+{
+  return nccl_check(ncclAllReduce(values, values, (size_t)n, ncclUint32, ncclMax, group->comm,
+                                  cuda_lane(lane)->stream),
+                    "an all-reduce");
+}
+
 enum status nccl_group_check(struct nccl_group *group)
 {
   ncclResult_t error = ncclSuccess;

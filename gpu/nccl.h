@@ -68,8 +68,10 @@ enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const voi
 enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
                                   const int64_t *sent_bytes, int64_t bytes, void *received,
                                   const int64_t *received_bytes);
-/* 64-bit integers, in place. Enqueued on the lane. Collective. */
+/* The sums of 64-bit integers, and the most of 32-bit ones, in place. Enqueued on the lane.
+ * Collective. */
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n);
+enum status nccl_max_u32(struct nccl_group *group, struct lane *lane, uint32_t *values, int64_t n);
 
 /* An error that NCCL met since (a peer that died, a broken link): STATUS_LIBRARY with its sentence.
  * Any thread. Local. */

@@ -515,6 +515,12 @@ enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, st
   return group->size == 1 ? STATUS_OK : group->transport->sum_exact(group, lane, sums, n);
 }
 
+enum status comm_group_max_u32(struct comm_group *group, struct lane *lane, uint32_t *values,
+                               int64_t n)
+{
+  return group->size == 1 ? STATUS_OK : group->transport->max_u32(group, lane, values, n);
+}
+
 /* MPI's messages do not order accesses to other memory. So this fence completes stores before the
  * first message, and keeps loads after the last. */
 enum status comm_group_barrier(struct comm_group *group)

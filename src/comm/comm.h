@@ -158,6 +158,10 @@ enum status comm_group_barrier(struct comm_group *group);
  * lane's operations work on. */
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
                                  int n);
+/* The most of each of n integers over the group, in place. They are memory that the lane's
+ * operations work on. */
+enum status comm_group_max_u32(struct comm_group *group, struct lane *lane, uint32_t *values,
+                               int64_t n);
 /* Registers memory from the device's alloc() that the collectives of this group will use. All
  * members use it at the same offsets, and it must live as long as the group. The transport may then
  * move data without copies of its own. Call it before the first step. It moves and changes no data.

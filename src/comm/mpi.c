@@ -144,12 +144,15 @@ enum status comm_mpi_broadcast(MPI_Comm members, void *data, int64_t bytes, int 
 /* Sums and maxima cannot use derived datatypes, so they are made in pieces. */
 enum status comm_mpi_fold(MPI_Comm members, void *values, int64_t n, MPI_Datatype type, MPI_Op op)
 {
-  enum status status = STATUS_OK;
-  for (int64_t done = 0; !status && members != MPI_COMM_NULL && done < n; done += count_limit) {
+  if (members == MPI_COMM_NULL)
+    return STATUS_OK;
+  int size;
+  enum status status = COMM_MPI(MPI_Type_size(type, &size));
+  for (int64_t done = 0; !status && done < n; done += count_limit) {
     int64_t now = comm_smaller(n - done, count_limit);
     MPI_Request request;
-    status = COMM_MPI_WAIT(MPI_Iallreduce(MPI_IN_PLACE, (char *)values + done * 8, (int)now, type,
-                                          op, members, &request),
+    status = COMM_MPI_WAIT(MPI_Iallreduce(MPI_IN_PLACE, (char *)values + done * size, (int)now,
+                                          type, op, members, &request),
                            &request);
   }
   return status;
@@ -292,12 +295,19 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
   return status;
 }
 
+static enum status max_u32(struct comm_group *group, struct lane *lane, uint32_t *values, int64_t n)
+{
+  (void)lane;
+  return comm_mpi_fold(group->members, values, n, MPI_UINT32_T, MPI_MAX);
+}
+
 const struct comm_transport_ops comm_mpi_transport = {
     .open = open_shm,
     .close = close_shm,
     .all_gather = all_gather,
     .exchange = exchange,
     .sum_exact = sum_exact,
+    .max_u32 = max_u32,
     .check = comm_transport_check_nothing,
     .register_memory = comm_transport_register_nothing,
 };

@@ -81,12 +81,13 @@ static void destroy(struct stage *stage)
   mem_free(stage);
 }
 
-/* Sums are always staged. */
+/* Sums and maxima are always staged. */
 static enum status take_slots(struct stage *stage)
 {
+  enum { LEAST = 1 << 16 };
+  _Static_assert(sizeof(struct exactsum) <= LEAST, "a sum is in one piece");
   const struct device_ops *ops = stage->device->ops;
-  const int64_t least = (int64_t)sizeof(struct exactsum),
-                bytes = stage->direct || stage->piece < least ? least : stage->piece;
+  const int64_t bytes = stage->direct || stage->piece < LEAST ? LEAST : stage->piece;
   void *memory;
   enum status status =
       ops->alloc_host(stage->device, MEM_META, (size_t)(2 * SLOTS * bytes), &memory);
@@ -342,30 +343,56 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
   return status ? status : exchange_others(stage, lane, &s);
 }
 
-/* --- sums: on the host, as Open MPI would do too -------------------------- */
+/* --- sums and maxima: on the host, as Open MPI would do too --------------- */
 
-static enum status sum_one(const struct stage *stage, struct lane *lane, struct exactsum *sum)
+/* A slot of the host, with bytes of the device that fit. */
+static enum status bring(const struct stage *stage, struct lane *lane, const void *from,
+                         size_t bytes)
 {
   const struct device_ops *ops = stage->device->ops;
   const struct slot *slot = &stage->slot[0];
-  struct exactsum *copy = (struct exactsum *)(void *)slot->sent;
-  enum status status = ops->copy(lane, copy, sum, sizeof *copy) ?: ops->mark_set(lane, slot->down);
-  status = status ?: ops->mark_wait(slot->down);
-  status = status ?: comm_mpi_fold(stage->members, copy, EXACTSUM_WORDS, MPI_INT64_T, MPI_SUM);
-  if (status)
-    return status;
-  exactsum_normalize(copy);
-  status = ops->copy(lane, sum, copy,
-                     sizeof *copy); /* the lane reads it before it fills that memory again */
+  enum status status = ops->copy(lane, slot->sent, from, bytes) ?: ops->mark_set(lane, slot->down);
+  return status ? status : ops->mark_wait(slot->down);
+}
+
+/* The lane reads the slot before it fills that memory again. */
+static enum status give(const struct stage *stage, struct lane *lane, void *to, size_t bytes)
+{
+  const struct device_ops *ops = stage->device->ops;
+  const struct slot *slot = &stage->slot[0];
+  const enum status status = ops->copy(lane, to, slot->sent, bytes);
   return status ? status : ops->mark_set(lane, slot->up);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
                              int n)
 {
+  const struct stage *stage = group->transport_data;
+  struct exactsum *copy = (struct exactsum *)(void *)stage->slot[0].sent;
   enum status status = STATUS_OK;
-  for (int i = 0; !status && i < n; i++)
-    status = sum_one(group->transport_data, lane, &sums[i]);
+  for (int i = 0; !status && i < n; i++) {
+    status = bring(stage, lane, &sums[i], sizeof *sums)
+                 ?: comm_mpi_fold(stage->members, copy, EXACTSUM_WORDS, MPI_INT64_T, MPI_SUM);
+    if (status)
+      return status;
+    exactsum_normalize(copy);
+    status = give(stage, lane, &sums[i], sizeof *sums);
+  }
+  return status;
+}
+
+static enum status max_u32(struct comm_group *group, struct lane *lane, uint32_t *values, int64_t n)
+{
+  const struct stage *stage = group->transport_data;
+  const int64_t room = (stage->slot[0].received - stage->slot[0].sent) / (int64_t)sizeof *values;
+  enum status status = STATUS_OK;
+  for (int64_t done = 0; !status && done < n; done += room) {
+    const int64_t now = comm_smaller(n - done, room);
+    const size_t bytes = (size_t)now * sizeof *values;
+    status = bring(stage, lane, values + done, bytes)
+                 ?: comm_mpi_fold(stage->members, stage->slot[0].sent, now, MPI_UINT32_T, MPI_MAX)
+                 ?: give(stage, lane, values + done, bytes);
+  }
   return status;
 }
 
@@ -375,6 +402,7 @@ const struct comm_transport_ops comm_mpi_device_transport = {
     .all_gather = all_gather,
     .exchange = exchange,
     .sum_exact = sum_exact,
+    .max_u32 = max_u32,
     .check = comm_transport_check_nothing,
     .register_memory = comm_transport_register_nothing,
 };

@@ -196,6 +196,11 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
   return status;
 }
 
+static enum status max_u32(struct comm_group *group, struct lane *lane, uint32_t *values, int64_t n)
+{
+  return nccl_max_u32(nccl_of(group), lane, values, n);
+}
+
 static enum status check(struct comm_group *group)
 {
   return nccl_group_check(nccl_of(group));
@@ -214,6 +219,7 @@ const struct comm_transport_ops comm_nccl_transport = {
     .all_gather = all_gather,
     .exchange = exchange,
     .sum_exact = sum_exact,
+    .max_u32 = max_u32,
     .check = check,
     .register_memory = register_memory,
 };

@@ -56,6 +56,7 @@ struct comm_transport_ops {
                           int64_t bytes, bool varying, void *received);
   enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums,
                            int n);
+  enum status (*max_u32)(struct comm_group *group, struct lane *lane, uint32_t *values, int64_t n);
   enum status (*check)(struct comm_group *group);
   enum status (*register_memory)(struct comm_group *group, void *ptr, int64_t bytes);
 };
@@ -64,7 +65,7 @@ extern const struct comm_transport_ops comm_mpi_transport, comm_mpi_device_trans
     comm_fake_transport, comm_nccl_transport; /* the last with HAVE_NCCL only */
 
 /* Collectives of communicators, in memory of the host. The thread sleeps while it waits. fold: of n
- * elements of 8 bytes, in place. Collective. */
+ * elements of the type, in place. Collective. */
 enum status comm_mpi_barrier(MPI_Comm members);
 enum status comm_mpi_broadcast(MPI_Comm members, void *data, int64_t bytes, int root);
 enum status comm_mpi_fold(MPI_Comm members, void *values, int64_t n, MPI_Datatype type, MPI_Op op);

@@ -4,7 +4,7 @@
 #include "apart.h"
 #include "reduce.h"
 
-enum { COUNT = ROUNDS_COUNT };
+enum { COUNT = ROUNDS_COUNT, MAXIMA = 20001 };
 
 static void *take(struct device *device, size_t bytes)
 {
@@ -22,11 +22,12 @@ void worker_open(struct worker *w, struct device *device, struct comm_group *gro
   w->staging = take(device, 2 * ROUNDS_MEMBERS * COUNT * sizeof(float));
   w->shard = take(device, COUNT * sizeof(float));
   w->sums = take(device, 2 * sizeof(struct exactsum));
+  w->maxima = take(device, MAXIMA * sizeof *w->maxima);
 }
 
 void worker_close(struct worker *w)
 {
-  void *const memory[] = {w->full, w->staging, w->shard, w->sums};
+  void *const memory[] = {w->full, w->staging, w->shard, w->sums, w->maxima};
   w->device->ops->lane_destroy(w->lane);
   w->device->ops->mark_destroy(w->end);
   for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++)
@@ -191,6 +192,25 @@ enum status worker_sum(struct worker *w)
              : status_set(STATUS_INTERNAL, "an exact sum of lane %d is wrong", w->salt);
 }
 
+/* More than a slot of a transport that stages. The most of a third of the words is NaN. */
+static enum status worker_max(struct worker *w)
+{
+  static const uint32_t kinds[3] = {0xbf80bf80, 0x3f800000, 0x7fc00000};
+  static _Thread_local uint32_t words[MAXIMA];
+  const int size = comm_group_size(w->group), index = comm_group_index(w->group);
+  for (int i = 0; i < MAXIMA; i++)
+    words[i] = i % size == index ? kinds[(i + w->salt) % 3] : (uint32_t)(i % 7);
+  enum status status = w->device->ops->copy(w->lane, w->maxima, words, sizeof words);
+  status = status ?: comm_group_max_u32(w->group, w->lane, w->maxima, MAXIMA) ?: settle(w);
+  if (status)
+    return status;
+  apart_get(w->maxima, sizeof words, words);
+  for (int i = 0; i < MAXIMA && !status; i++)
+    if (words[i] != kinds[(i + w->salt) % 3])
+      status = status_set(STATUS_INTERNAL, "maximum %d of lane %d is wrong", i, w->salt);
+  return status;
+}
+
 enum status worker_run(void *worker)
 {
   struct worker *w = worker;
@@ -204,7 +224,7 @@ enum status worker_run(void *worker)
     if (!status) /* =, +=, = in place */
       status = worker_reduce(w, round < 3 ? DTYPE_F32 : DTYPE_BF16, round % 3 == 1, round % 3 == 2);
     if (!status)
-      status = worker_sum(w);
+      status = worker_sum(w) ?: worker_max(w);
   }
   return status;
 }

@@ -18,6 +18,7 @@ struct worker {
   int rank[ROUNDS_MEMBERS]; /* of each member */
   float *full, *staging, *shard;
   struct exactsum *sums;
+  uint32_t *maxima;
   float mine[ROUNDS_MEMBERS * ROUNDS_COUNT + 1];
 };
 

@@ -217,6 +217,28 @@ NCCL_TEST(exact_sums_in_every_group)
   }
 }
 
+/* Bits of magnitudes: NaN is the most. Words with a sign are parameters, which one member has. */
+NCCL_TEST(maxima_in_every_group)
+{
+  enum { N = 10001 };
+  uint32_t *mine = here(N * sizeof *mine), *there = room(N * sizeof *there);
+  for (int g = 0; g < n_groupings; g++) {
+    const int size = comm_group_size(groupings[g].group),
+              index = comm_group_index(groupings[g].group);
+    for (int i = 0; i < N; i++)
+      mine[i] = i % 3 == 0   ? (uint32_t)(i % size == index) * 0xbf80bf80
+                : i % 3 == 1 ? 1000 * (uint32_t)((index + i) % size) + (uint32_t)i
+                             : (i % size == index ? 0x7fc00000 : 0x7f7f0000);
+    move(there, mine, N * sizeof *mine);
+    must(comm_group_max_u32(groupings[g].group, lane, there, N));
+    move(mine, there, N * sizeof *mine);
+    for (int i = 0; i < N; i++)
+      assert_int_equal(mine[i], i % 3 == 0   ? 0xbf80bf80
+                                : i % 3 == 1 ? 1000 * (uint32_t)(size - 1) + (uint32_t)i
+                                             : 0x7fc00000);
+  }
+}
+
 /* All that a worker enqueues, round after round without waiting, and what should come of it. */
 struct worker {
   struct comm_group *group;
