@@ -151,17 +151,6 @@ template <typename T> __global__ void __launch_bounds__(PART_THREADS) code_part(
   });
 }
 
-__global__ void merge_words(int64_t n, int parts, const uint32_t *received, uint32_t *out)
-{
-  const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  uint32_t most = 0;
-  if (i >= n)
-    return;
-  for (int p = 0; p < parts; p++)
-    most = max(most, received[p * n + i]);
-  out[i] = most;
-}
-
 /* A block of threads has a row of scales. */
 __global__ void make_scales(int64_t tiles, int64_t pitch, float *scale)
 {
@@ -248,12 +237,6 @@ void gpu_fp8_code(const struct gpu_launch *launch, const struct fp8_part *op)
   with_bf16(op->type == DTYPE_BF16, [&]<typename T>(T) {
     code_part<T><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
   });
-}
-
-void gpu_fp8_merge(const struct gpu_launch *launch, int64_t n, int parts, const uint32_t *received,
-                   uint32_t *out)
-{
-  for_items(launch, n, merge_words, n, parts, received, out);
 }
 
 void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, float *scale)

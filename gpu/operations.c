@@ -182,7 +182,6 @@ static enum status host_only(struct lane *lane, ...)
 #define KERNEL_fp8_quantise LAUNCHED, check_operand(lane, op), "an operand in fp8"
 #define KERNEL_fp8_unify LAUNCHED, check_unify(lane, op), "one scale per operand"
 #define KERNEL_fp8_largest LAUNCHED, check_part(lane, op), "magnitudes of a weight"
-#define KERNEL_fp8_merge LAUNCHED, STATUS_OK, "magnitudes of all ranks"
 #define KERNEL_fp8_scales LAUNCHED, STATUS_OK, "scales of a weight"
 #define KERNEL_fp8_code LAUNCHED, check_part(lane, op), "codes of a weight"
 #define KERNEL_fp8_turn LAUNCHED, check_turn(op), "codes of a transposed weight"

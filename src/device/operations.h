@@ -29,16 +29,11 @@ OPERATION(fp8_unify, (struct lane *lane, const struct fp8_unify *op), (lane, op)
 /* The same for a weight of which each rank has a part. Until fp8_scales(), the scale of a block
  * holds the bits of the largest magnitude of its elements, an integer.
  * - fp8_largest() raises it to the largest of this part.
- * - fp8_merge(): out[i] = the most of the `parts` integers received[j * n + i].
  * - fp8_scales() makes the scales of a weight of rows x columns, in place. With the device's
  *   fp8_tensor all blocks get the largest of them.
  * - fp8_code() codes a part. fp8_turn() copies a transpose. */
 OPERATION(fp8_largest, (struct lane *lane, const struct fp8_part *op), (lane, op),
           CLASS_SUMS, (double)(op->end - op->begin) * dtype_size(op->type))
-OPERATION(fp8_merge, (struct lane *lane, int64_t n, int parts, const uint32_t *received,
-                      uint32_t *out),
-          (lane, n, parts, received, out),
-          CLASS_SUMS, 4.0 * n * (parts + 1))
 OPERATION(fp8_scales, (struct lane *lane, int64_t rows, int64_t columns, float *scale),
           (lane, rows, columns, scale),
           CLASS_SUMS, 8.0 * rows / FP8_TILE * fp8_pitch(columns))

@@ -61,7 +61,7 @@ static inline const struct model *model_of(const struct call *call)
 typedef enum status op_run(const struct call *call);
 
 /* ---- handlers_window.c ---- */
-op_run run_measure, run_gather_scales, run_gather, run_release;
+op_run run_measure, run_merge, run_scale, run_gather, run_release;
 
 /* Before and after an instruction writes the parameters of its unit into a buffer. */
 enum status open_window(const struct call *call, int buffer);

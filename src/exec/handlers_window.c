@@ -102,47 +102,34 @@ static struct model_fp8_part part_of(const struct call *call, int k, bool frozen
 
 enum status run_measure(const struct call *call)
 {
-  const struct model *model = model_of(call);
-  const struct device_ops *ops = call->lane->device->ops;
-  struct comm_group *group = group_of(call);
   void *const scales = use(call, MEASURE_SCALES);
-  const int64_t bytes = use_bytes(call, MEASURE_SCALES);
-  enum status status = ops->zero(call->lane, scales, (size_t)bytes);
+  enum status status =
+      call->lane->device->ops->zero(call->lane, scales, (size_t)use_bytes(call, MEASURE_SCALES));
   for (int frozen = 0; frozen <= 1 && !status; frozen++) {
     const int k = frozen ? MEASURE_FROZEN : MEASURE_TRAINED;
     if (!use(call, k))
       continue;
     const struct model_fp8_part part = part_of(call, k, frozen);
-    status = model_fp8_measure(model, call->lane, &part, scales);
+    status = model_fp8_measure(model_of(call), call->lane, &part, scales);
   }
-  if (status || !group)
-    return status;
-  return comm_exchange(group, call->lane, scales, bytes / comm_group_size(group), false,
-                       use(call, MEASURE_RECEIVED));
+  return status;
 }
 
-/* This member's share, at its place among all. */
-static enum status merge_share(const struct call *call, struct comm_group *group)
+enum status run_merge(const struct call *call)
 {
-  const int members = comm_group_size(group);
-  const int64_t bytes = use_bytes(call, SCALES_ALL) / members;
-  char *const mine = (char *)use(call, SCALES_ALL) + comm_group_index(group) * bytes;
-  return call->lane->device->ops->fp8_merge(call->lane, bytes / (int64_t)sizeof(uint32_t), members,
-                                            use(call, SCALES_RECEIVED), (uint32_t *)mine)
-             ?: comm_all_gather(group, call->lane, mine, bytes, use(call, SCALES_ALL));
+  return comm_group_max_u32(group_of(call), call->lane, use(call, MERGE_SCALES),
+                            use_bytes(call, MERGE_SCALES) / (int64_t)sizeof(uint32_t));
 }
 
-enum status run_gather_scales(const struct call *call)
+enum status run_scale(const struct call *call)
 {
   const struct model *model = model_of(call);
-  struct comm_group *group = group_of(call);
-  void *const scales = use(call, SCALES_ALL);
-  enum status status = group ? merge_share(call, group) : STATUS_OK;
-  status = status ?: model_fp8_scale(model, call->lane, call->instr->unit, scales);
-  if (status || !use(call, SCALES_CODES))
+  void *const scales = use(call, SCALE_SCALES);
+  const enum status status = model_fp8_scale(model, call->lane, call->instr->unit, scales);
+  if (status || !use(call, SCALE_CODES))
     return status;
-  const struct model_fp8_part part = part_of(call, SCALES_TRAINED, false);
-  return model_fp8_code(model, call->lane, &part, scales, use(call, SCALES_CODES));
+  const struct model_fp8_part part = part_of(call, SCALE_TRAINED, false);
+  return model_fp8_code(model, call->lane, &part, scales, use(call, SCALE_CODES));
 }
 
 /* This rank's part of a window, from a shard of another type. */

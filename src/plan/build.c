@@ -709,7 +709,7 @@ static void build(struct builder *b)
 enum status plan_build(const struct plan_input *input, struct plan **out)
 {
   struct builder b = {.model = input->model, .staging = -1, .work = -1};
-  b.head_gradient = b.magnitudes = b.messages = -1;
+  b.head_gradient = b.messages = -1;
   enum status status = build_check_input(input) ?: build_measure(input, &b.size);
   status = status ?: mem_new(MEM_META, 1, &b.plan);
   if (status)

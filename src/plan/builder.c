@@ -211,40 +211,68 @@ void build_gather(struct builder *b, int unit, int micro, int shard, int whole)
     gather_from(b, BUILD(b, OP_GATHER, unit, micro, shard, whole, b->plan->unit[unit].scales));
 }
 
-/* Members share the words evenly. */
-static int64_t scale_bytes(const struct builder *b, int unit)
+/* ---- scales of units that are gathered in fp8 ---- */
+
+/* Whether the step before updates the unit while this step's forward pass may run already. */
+static bool is_updated_late(const struct builder *b, int u)
 {
-  const int64_t bytes = model_fp8_bytes(b->model, unit),
-                even = FP8_SHARE_ALIGN * (b->shards ? b->group : 1);
-  return (bytes + even - 1) / even * even;
+  const struct plan_unit *own = &b->plan->unit[u];
+  return b->plan->input.mode == PLAN_TRAIN && own->layout.trained > 0 &&
+         own->policy.timing == TIMING_DEFERRED;
 }
 
-/* Memory that no other lane waits for, because all blocks use it one after the other. */
-static int received_magnitudes(struct builder *b, int unit)
+/* Whether shards of the unit are on the device, and have no scales yet. */
+static bool can_be_measured(const struct builder *b, int u)
 {
-  const int64_t bytes = scale_bytes(b, unit);
-  if (!b->shards)
-    return -1;
-  if (b->magnitudes < 0)
-    b->magnitudes = build_bytes(b, "magnitudes", -1, TIER_DEVICE, PURPOSE_STAGING, bytes);
-  return b->plan->buffer[b->magnitudes].elements == bytes
-             ? b->magnitudes
-             : build_bytes(b, "magnitudes", unit, TIER_DEVICE, PURPOSE_STAGING, bytes);
+  return plan_gathers_codes(b->plan, u) && !plan_is_on_host(b->plan, u) &&
+         b->plan->unit[u].scales < 0;
 }
 
-static void add_scales(struct builder *b, int unit, int trained)
+/* The unit's scales are the last of `merged`, which grows. */
+static void measure(struct builder *b, int u, int trained, int frozen, int merged)
 {
   struct plan *plan = b->plan;
-  const int scales =
-      build_bytes(b, "scales", unit, TIER_DEVICE, PURPOSE_STAGING, scale_bytes(b, unit));
-  plan->unit[unit].scales = scales;
-  plan->buffer[scales].unit = unit;
-  if (!plan->unit[unit].policy.keeps_codes || trained < 0)
-    return;
-  const int codes = build_transient(b, "codes", unit, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F8_E4M3,
-                                    plan->buffer[trained].elements);
-  plan->unit[unit].codes = codes;
-  plan->buffer[codes].unit = unit;
+  const int64_t before = plan->buffer[merged].elements, bytes = model_fp8_bytes(b->model, u);
+  const int scales = build_view(b, "scales", u, merged, before, bytes);
+  plan->buffer[merged].elements = plan->buffer[merged].bytes = before + bytes;
+  plan->buffer[scales].unit = u;
+  plan->unit[u].scales = scales;
+  BUILD(b, OP_MEASURE, u, -1, trained, frozen, scales);
+}
+
+/* A MERGE costs as many messages for all units as for one. But it waits for the updates of its
+ * units, which run next to the forward pass of units before them. So it has all units that are
+ * ready, and of the others one more than all MERGEs before it: 1, 2, 4, 8. */
+static void measure_from(struct builder *b, int first, int trained, int frozen)
+{
+  const int merged = build_bytes(b, "merged", first, TIER_DEVICE, PURPOSE_STAGING, 0);
+  const bool alone = !b->shards || plan_is_on_host(b->plan, first);
+  const int most = b->merged_late + 1;
+  int late = is_updated_late(b, first);
+  measure(b, first, trained, frozen, merged);
+  for (int u = first + 1; u < b->model->units && !alone; u++) {
+    if (!can_be_measured(b, u) || (is_updated_late(b, u) && late == most))
+      continue;
+    measure(b, u, b->plan->unit[u].master, b->plan->unit[u].frozen, merged);
+    late += is_updated_late(b, u);
+  }
+  b->merged_late += late;
+  if (b->shards)
+    BUILD(b, OP_MERGE, -1, -1, merged);
+}
+
+static void scale(struct builder *b, int u, int trained)
+{
+  struct plan *plan = b->plan;
+  struct plan_unit *own = &plan->unit[u];
+  const bool keeps = own->policy.keeps_codes && trained >= 0;
+  b->unit[u].scaled = true;
+  if (keeps) {
+    own->codes = build_transient(b, "codes", u, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F8_E4M3,
+                                 plan->buffer[trained].elements);
+    plan->buffer[own->codes].unit = u;
+  }
+  BUILD(b, OP_SCALE, u, -1, own->scales, keeps ? trained : -1, own->codes);
 }
 
 int build_scales(struct builder *b, int unit, int trained, int frozen)
@@ -252,12 +280,9 @@ int build_scales(struct builder *b, int unit, int trained, int frozen)
   const struct plan_unit *own = &b->plan->unit[unit];
   if (!plan_gathers_codes(b->plan, unit))
     return trained;
-  if (own->scales < 0) {
-    add_scales(b, unit, trained);
-    const int received = received_magnitudes(b, unit);
-    gather_from(b, BUILD(b, OP_MEASURE, unit, -1, trained, frozen, own->scales, received));
-    gather_from(b, BUILD(b, OP_GATHER_SCALES, unit, -1, received, own->scales,
-                         own->codes < 0 ? -1 : trained, own->codes));
-  }
+  if (own->scales < 0)
+    measure_from(b, unit, trained, frozen);
+  if (!b->unit[unit].scaled)
+    scale(b, unit, trained);
   return own->codes < 0 ? trained : own->codes;
 }

@@ -42,6 +42,7 @@ struct unit_buffers {
   int cache; /* keys and values of generation */
   int state[RULE_STATES]; /* copies, in host memory, of state on NVMe, for the current update */
   int residual, residual_host; /* copies of a residual in another tier, for the current ENCODE */
+  bool scaled;                 /* SCALE has been added */
   int residual_until;          /* the visit until which `residual` is copied back; -1: none */
 };
 
@@ -64,7 +65,7 @@ struct builder {
                                 from host memory */
   int *pending, n_pending;   /* units whose gradients are ready to be reduced */
   int *d, staging;           /* d: of each micro-batch */
-  int magnitudes;            /* that MEASURE receives; -1: none yet */
+  int merged_late;           /* units of MERGEs so far that the step before updates late */
   int work;                  /* of codecs, next to `staging`; -1: none */
   int messages;              /* of encoded parameters, for all blocks; -1: none yet */
   int head_gradient;   /* copied to the host from before the first backward pass on, and keeps its

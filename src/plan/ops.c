@@ -45,31 +45,33 @@ const struct op_row op_rows[OP_COUNT] = {
         [GATHER_WHOLE] = WRITES("whole", DEVICE, WINDOW, ANY, ANY),
         [GATHER_BY_SCALES] = READS("scales", DEVICE, BYTES, SCALES, SCALES, plan_gathers_codes),
     }},
-    /* Scales of a unit that is gathered in fp8, once per step, before its first GATHER: the
-     * largest magnitudes of this rank's parts of blocks. Each member gets a share of all
-     * members'. */
+    /* Scales of a unit that is gathered in fp8, once per step, part 1: the largest magnitudes of
+     * this rank's parts of blocks. Parameters other than weights travel with them. */
     [OP_MEASURE] = {
-        ROW("MEASURE", GATHER, COMM, "its weights would have no scales"),
-        .group = GROUP_GATHER, .collective = COLLECTIVE_EXCHANGE, .whole = MEASURE_RECEIVED,
+        ROW("MEASURE", GATHER, NOTHING, "its weights would have no scales"),
         .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_measure,
-        .cost = cost_magnitude, .operand = {
+        .value = value_measure, .cost = cost_operands, .operand = {
         [MEASURE_TRAINED] = READS("trained", DEVICE, ANY, ANY, ANY, verify_has_trained),
         [MEASURE_FROZEN] = READS("frozen", DEVICE, ANY, ANY, ANY, verify_has_frozen),
         [MEASURE_SCALES] = WRITES("scales", DEVICE, BYTES, SCALES, SCALES),
-        [MEASURE_RECEIVED] = WRITES("received", DEVICE, BYTES, SCALES, ANY, verify_shares_scales),
     }},
-    /* Makes scales of the largest magnitudes, and all-gathers the shares. Parameters other than
-     * weights travel with them. It may also make the codes of this rank's trained part, which
-     * all GATHERs of the step then read. */
-    [OP_GATHER_SCALES] = {
-        ROW("GATHER_SCALES", GATHER, COMM, "its weights would have no scales"),
-        .group = GROUP_GATHER, .collective = COLLECTIVE_GATHER, .whole = SCALES_ALL,
-        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_scales,
-        .cost = cost_magnitude, .operand = {
-        [SCALES_RECEIVED] = READS("received", DEVICE, BYTES, SCALES, ANY, verify_shares_scales),
-        [SCALES_ALL] = CHANGES("scales", DEVICE, BYTES, SCALES, SCALES),
-        [SCALES_TRAINED] = READS("trained", DEVICE, ANY, ANY, ANY, verify_keeps_codes),
-        [SCALES_CODES] = WRITES("codes", DEVICE, WINDOW, OWNED, CODES, verify_keeps_codes),
+    /* Part 2: an all-reduce. The scales of several units get the most of all members. */
+    [OP_MERGE] = {
+        ROW("MERGE", GATHER, COMM, NULL),
+        .group = GROUP_GATHER, .collective = COLLECTIVE_REDUCE, .whole = MERGE_SCALES,
+        .one = {UNIT_NONE, EACH_STEP}, .due = due_merge, .value = value_merge,
+        .cost = cost_all_reduce, .operand = {
+        [MERGE_SCALES] = CHANGES("scales", DEVICE, BYTES, ANY, ANY),
+    }},
+    /* Part 3, before the unit's first GATHER: scales of the magnitudes. It may also make the codes
+     * of this rank's trained part, which all GATHERs of the step then read. */
+    [OP_SCALE] = {
+        ROW("SCALE", GATHER, NOTHING, "its weights would have no scales"),
+        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_scale,
+        .value = value_scale, .cost = cost_operands, .operand = {
+        [SCALE_SCALES] = CHANGES("scales", DEVICE, BYTES, SCALES, SCALES),
+        [SCALE_TRAINED] = READS("trained", DEVICE, ANY, ANY, ANY, verify_keeps_codes),
+        [SCALE_CODES] = WRITES("codes", DEVICE, WINDOW, OWNED, CODES, verify_keeps_codes),
     }},
     /* GATHER by a codec, part 1: one message of this rank's part, or of the difference to its
      * part of the copy. A frozen part may be kept as its message. */

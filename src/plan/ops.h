@@ -50,7 +50,7 @@ enum operand_extent {
   EXTENT_ANY, EXTENT_UNIT, EXTENT_TRAINED, EXTENT_OWNED, EXTENT_PIECE, EXTENT_STATE, EXTENT_FIRST,
   EXTENT_SUMMED, EXTENT_PART, EXTENT_MESSAGES, EXTENT_RESIDUAL,
   EXTENT_MEMBERS, /* one for each member of the group */
-  EXTENT_SCALES,  /* bytes, each member an equal share */
+  EXTENT_SCALES,  /* bytes, of a unit that is gathered in fp8 */
   EXTENT_ONE
 };
 /* clang-format on */
@@ -89,7 +89,8 @@ struct operand {
 /* The way in which an operation moves data between ranks. */
 /* clang-format off */
 enum op_collective {
-  COLLECTIVE_NONE, COLLECTIVE_BARRIER, COLLECTIVE_GATHER, COLLECTIVE_EXCHANGE, COLLECTIVE_TREE
+  COLLECTIVE_NONE, COLLECTIVE_BARRIER, COLLECTIVE_GATHER, COLLECTIVE_EXCHANGE, COLLECTIVE_REDUCE,
+  COLLECTIVE_TREE /* of a few words */
 };
 /* clang-format on */
 
@@ -153,7 +154,7 @@ unit_holds verify_needs_backward, verify_needs_recompute, verify_wants_saved;
 unit_holds verify_on_host, verify_sums_on_device, verify_exchanges_shared, verify_shares_copy;
 unit_holds verify_has_weights, verify_has_positions, verify_has_documents;
 unit_holds verify_embeds_positions, verify_turns_positions;
-unit_holds verify_has_trained, verify_has_frozen, verify_shares_scales, verify_keeps_codes;
+unit_holds verify_has_trained, verify_has_frozen, verify_keeps_codes;
 unit_holds verify_keeps_copy, verify_wants_params_work;
 unit_holds verify_spends, verify_wants_largest, verify_wants_encode_work, verify_wants_decode_work;
 unit_holds verify_has_residual, verify_moves_residual, verify_stores_residual;
@@ -162,17 +163,18 @@ unit_holds verify_has_working, verify_speculates, verify_moves_state;
 unit_holds verify_wants_metrics, verify_wants_squares, verify_loss_on_host;
 
 /* ---- verify_counts.c ---- */
-op_due due_messages, due_encode_params, due_gather_messages, due_magnitude, due_encode,
+op_due due_merge, due_messages, due_encode_params, due_gather_messages, due_magnitude, due_encode,
     due_exchange, due_kept_on_host, due_kept_on_disk;
 
 /* ---- verify_roles.c ---- */
 op_check check_encode_params, check_gather_messages, check_decode_params;
-op_check check_measure, check_scales, check_gather, check_decode, check_gather_grads, check_encode,
+op_check check_measure, check_scale, check_gather, check_decode, check_gather_grads, check_encode,
     check_decode_sum;
 op_check check_magnitude, check_metrics, check_gather_direction, check_update, check_repair;
 op_check check_publish;
 
 /* ---- verify_values.c ---- */
+op_check value_measure, value_merge, value_scale;
 op_check value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
 op_check value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
 op_check value_magnitude, value_sum_shared, value_gradient;
@@ -183,6 +185,6 @@ op_check value_write_state, value_direction, value_gather_direction, value_resid
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_flops, cost_embed, cost_embed_backward, cost_copy, cost_disk;
 op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, cost_magnitude;
-op_cost cost_barrier, cost_tree, cost_gather, cost_exchange, cost_sum_shared;
+op_cost cost_barrier, cost_tree, cost_all_reduce, cost_gather, cost_exchange, cost_sum_shared;
 op_cost cost_update, cost_repair;
 op_flops flops_block, flops_backward, flops_loss, flops_logits;

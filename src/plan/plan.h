@@ -29,7 +29,7 @@
  * verify, the simulator and the executor. */
 /* clang-format off */
 enum op {
-  OP_LOAD, OP_GATHER, OP_MEASURE, OP_GATHER_SCALES, OP_ENCODE_PARAMS, OP_GATHER_MESSAGES,
+  OP_LOAD, OP_GATHER, OP_MEASURE, OP_MERGE, OP_SCALE, OP_ENCODE_PARAMS, OP_GATHER_MESSAGES,
   OP_DECODE_PARAMS, OP_EMBED, OP_FORWARD, OP_RECOMPUTE, OP_LOSS, OP_LOGITS, OP_DECODE, OP_BACKWARD,
   OP_EMBED_BACKWARD, OP_RELEASE, OP_MAGNITUDE, OP_ENCODE, OP_READ_RESIDUAL, OP_FETCH_RESIDUAL,
   OP_SAVE_RESIDUAL, OP_WRITE_RESIDUAL, OP_EXCHANGE, OP_DECODE_SUM, OP_GATHER_GRADS, OP_SQUARES,
@@ -42,8 +42,9 @@ enum op {
 enum { PLAN_MAX_STATE = OPTIM_STATES }; /* kinds of optimizer state */
 enum { LOAD_TOKENS, LOAD_TARGETS, LOAD_WEIGHTS, LOAD_POSITIONS, LOAD_FIRST };
 enum { GATHER_SHARD, GATHER_WHOLE, GATHER_BY_SCALES };
-enum { MEASURE_TRAINED, MEASURE_FROZEN, MEASURE_SCALES, MEASURE_RECEIVED };
-enum { SCALES_RECEIVED, SCALES_ALL, SCALES_TRAINED, SCALES_CODES };
+enum { MEASURE_TRAINED, MEASURE_FROZEN, MEASURE_SCALES };
+enum { MERGE_SCALES };
+enum { SCALE_SCALES, SCALE_TRAINED, SCALE_CODES };
 /* COPY: this rank's part. DIFFERENCE: fp32, of shard and copy. */
 enum { ENCODE_PARAMS_SHARD, ENCODE_PARAMS_MESSAGE, ENCODE_PARAMS_COPY, ENCODE_PARAMS_DIFFERENCE,
        ENCODE_PARAMS_WORK };
@@ -158,9 +159,6 @@ struct plan_wait {
   int back;
 }; /* instruction index, 0: of this step, 1: of the step before */
 
-/* Bytes: a member's share of scales is a multiple of it. */
-enum { FP8_SHARE_ALIGN = 64 };
-
 /* The attributes of an instruction that change results or sizes, in addition to its operands. The
  * hash that ranks compare covers them. Verify checks them, the simulator prices them, and the trace
  * reports them. */
@@ -256,7 +254,8 @@ struct plan_unit {
   int pending;   /* of a speculative unit: the gradient that its masters lack */
   int copy;      /* the whole unit in the compute type, to which each rank adds all differences */
   int copy_mine; /* this rank's part of its trained elements */
-  int scales;    /* of a unit that is gathered in fp8: see model_fp8_bytes() */
+  int scales;    /* of a unit that is gathered in fp8: see model_fp8_bytes(). A part of the scales
+                    that one MERGE makes. */
   int codes; /* of this rank's trained part, from the unit's first GATHER of a step to its last; -1:
               * each GATHER makes them */
   /* Packed as by optim_state_offset(). The size is the largest of any rank of the group, so that

@@ -417,6 +417,14 @@ struct cost cost_tree(const struct pricing *p)
                          2 * levels * p->rates->link_latency_s);
 }
 
+/* A part at a time, so that all links are busy. */
+struct cost cost_all_reduce(const struct pricing *p)
+{
+  const double ranks = plan_instr_ranks(p->plan, p->instr),
+               bytes = 2 * (double)plan_instr_bytes(p->plan, p->instr) * (ranks - 1) / ranks;
+  return collective_cost(p, ring_cost(p, bytes), 2 * ceil(log2(ranks)) * p->rates->link_latency_s);
+}
+
 /* A message of varying length is sent without the rest of its buffer. */
 static double sent_part(const struct pricing *p)
 {
@@ -479,8 +487,7 @@ struct cost cost_gather(const struct pricing *p)
   return cost;
 }
 
-/* The gradient is read. A residual is added to it, which changes it before. Of scales, the shards
- * are read, and codes are written. */
+/* The gradient is read. A residual is added to it, which changes it before. */
 struct cost cost_magnitude(const struct pricing *p)
 {
   struct cost cost = cost_operands(p);

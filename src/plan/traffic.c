@@ -86,11 +86,16 @@ static int64_t count_parts(const struct job *job, const struct instr *instr)
 static void add(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
 {
   /* A group of one sends nothing. */
-  const int64_t part = plan_instr_bytes(job->plan, instr) / plan_instr_ranks(job->plan, instr);
+  const int64_t ranks = plan_instr_ranks(job->plan, instr),
+                part = plan_instr_bytes(job->plan, instr) / ranks;
   const int64_t pairs = job->group[instr->attr.group].pairs;
   switch (op_rows[instr->op].collective) {
   case COLLECTIVE_GATHER: *kind_of(job, instr, out) += part * count_parts(job, instr); break;
   case COLLECTIVE_EXCHANGE: *kind_of(job, instr, out) += part * pairs; break;
+  case COLLECTIVE_REDUCE: /* round the ring to add up, and round again to spread the result */
+    *kind_of(job, instr, out) += 2 * plan_instr_bytes(job->plan, instr) * (ranks - 1) / ranks *
+                                 job->group[instr->attr.group].links;
+    break;
   case COLLECTIVE_TREE: out->sums += 3 * (int64_t)sizeof(struct exactsum) * job->tree; break;
   default: break;
   }

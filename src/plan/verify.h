@@ -99,8 +99,6 @@ bool verify_passes_back(const struct plan *plan, int block);
 int64_t verify_state_elements(const struct plan *plan, int unit, int s);
 /* Whether this operand must be present. */
 bool verify_wants(const struct verify *v, const struct operand *operand);
-/* Bytes of the scales of a unit that is gathered in fp8, shared evenly by the members. */
-int64_t verify_scale_bytes(const struct plan *plan, int unit);
 /* The codec of messages between members of the instruction's group. */
 struct codec verify_codec(const struct verify *v);
 /* Whether a shard group reduces first in each of its nodes, then between them. */

@@ -64,6 +64,12 @@ int due_exchange(const struct plan *plan, int unit, int micro, const struct tall
   return group_hops(plan, unit, micro) + replica_hops(plan, unit, micro);
 }
 
+/* Any number, of any units. verify_values() proves that each unit's scales are merged once. */
+int due_merge(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  return unit < 0 && micro < 0 && verify_shards(plan) > 1 ? tally->of[OP_MERGE] : 0;
+}
+
 /* A copy gets one difference per step. Windows get any number of messages. verify_windows() proves
  * that each is encoded, gathered and decoded. */
 int due_messages(const struct plan *plan, int unit, int micro, const struct tally *tally)

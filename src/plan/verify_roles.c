@@ -112,7 +112,7 @@ static int64_t elements_of(const struct verify *v, const struct operand *operand
   case EXTENT_PART: return part_elements(v);
   case EXTENT_RESIDUAL: return message_bytes(&v->unit->policy.residual, verify_encoded(plan, unit));
   case EXTENT_MEMBERS: return verify_members(v);
-  case EXTENT_SCALES: return verify_scale_bytes(plan, unit);
+  case EXTENT_SCALES: return model_fp8_bytes(plan->input.model, unit);
   case EXTENT_ONE: return 1;
   case EXTENT_MESSAGES:
     if (operand->type == TYPE_SENT && sends_plain(v))
@@ -419,9 +419,9 @@ void check_measure(struct verify *v)
   check_shard(v, MEASURE_FROZEN, v->unit->frozen);
 }
 
-void check_scales(struct verify *v)
+void check_scale(struct verify *v)
 {
-  check_shard(v, SCALES_TRAINED, v->unit->master);
+  check_shard(v, SCALE_TRAINED, v->unit->master);
 }
 
 /* A GATHER moves the trained part, from the masters or their copy, or the frozen part, from the

@@ -24,7 +24,6 @@ IS(has_positions, plan->input.positions)
 IS(has_documents, plan->input.documents)
 IS(turns_positions, plan->input.positions && plan->input.model->inv_freq)
 IS(embeds_positions, plan->input.positions && !plan->input.model->inv_freq)
-IS(shares_scales, verify_shards(plan) > 1)
 IS(gathers_grads, SHAPE.replicas > 1 || (SHAPE.group > 1 && verify_shards(plan) == 1))
 IS(loss_on_host, verify_evaluates(plan, unit) && plan->on_host[LANE_REDUCE])
 IS(trains_embedding, verify_embedding_learns(plan))
@@ -113,13 +112,6 @@ int64_t verify_state_elements(const struct plan *plan, int unit, int s)
     most = n > most ? n : most;
   }
   return most;
-}
-
-int64_t verify_scale_bytes(const struct plan *plan, int unit)
-{
-  const int64_t members = verify_shards(plan), bytes = model_fp8_bytes(plan->input.model, unit),
-                each = members * FP8_SHARE_ALIGN;
-  return bytes % each == 0 ? bytes : (bytes / each + 1) * each;
 }
 
 struct codec verify_codec(const struct verify *v)

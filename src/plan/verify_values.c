@@ -23,7 +23,9 @@ enum kind {
   VALUE_DIRECTION, /* of this rank's range, or with `ranks` > 1 of all */
   VALUE_WORKING,
   VALUE_SPECULATION, /* the same, if the gradient is not clipped */
-  VALUE_RESIDUAL     /* after `micros` sums of this step */
+  VALUE_RESIDUAL,    /* after `micros` sums of this step */
+  VALUE_MEASURED,    /* the largest magnitudes of the unit's weights on `ranks` ranks */
+  VALUE_SCALES
 };
 
 /* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on,
@@ -60,6 +62,8 @@ static const char *const words_of[] = {
     [VALUE_WORKING] = "the unit's parameters after their update",
     [VALUE_SPECULATION] = "the unit's parameters after an update without clipping",
     [VALUE_RESIDUAL] = "what the messages of the unit have lost",
+    [VALUE_MEASURED] = "the largest magnitudes of the unit's weights",
+    [VALUE_SCALES] = "the scales of the unit's weights",
 };
 
 /* A part has the whole's value until it gets one of its own. */
@@ -419,6 +423,46 @@ void value_write_state(struct verify *v)
       expect_state(v, STATE_FROM + s, VALUE_STATE, s);
 }
 
+/* ---- scales of weights in fp8 ---- */
+
+void value_measure(struct verify *v)
+{
+  set_value(v, MEASURE_SCALES,
+            (struct value){.kind = VALUE_MEASURED, .unit = v->instr->unit, .ranks = 1});
+}
+
+/* Of all units whose scales lie in the operand. */
+void value_merge(struct verify *v)
+{
+  const struct plan_buffer *merged = verify_used(v, MERGE_SCALES);
+  for (int b = plan_root(v->plan, v->instr->use[MERGE_SCALES].buffer, NULL); b >= 0;
+       b = v->next[b]) {
+    const struct plan_buffer *scales = &v->plan->buffer[b];
+    if (v->value[b].kind == VALUE_MEASURED && scales->offset >= merged->offset &&
+        scales->offset + scales->bytes <= merged->offset + merged->bytes)
+      v->value[b].ranks *= (int)verify_members(v);
+  }
+}
+
+void value_scale(struct verify *v)
+{
+  expect(v, SCALE_SCALES, VALUE_MEASURED, v->instr->unit, 0);
+  if (value_of(v, SCALE_SCALES).ranks != verify_shards(v->plan))
+    verify_fail(v, "reads %s, the largest magnitudes of %d of %d ranks: MERGE makes them all's",
+                verify_used(v, SCALE_SCALES)->name, value_of(v, SCALE_SCALES).ranks,
+                verify_shards(v->plan));
+  set_step(v, SCALE_SCALES, VALUE_SCALES, 0);
+}
+
+/* Codes and products, before their own values. */
+static void expect_scales(struct verify *v)
+{
+  for (int k = 0; k < PLAN_MAX_USE; k++)
+    if (verify_has(v, k) && v->row->operand[k].role == ROLE_SCALES &&
+        v->row->operand[k].access == OPERAND_READ)
+      expect(v, k, VALUE_SCALES, v->instr->unit, 0);
+}
+
 /* ---- the forward and the backward pass ---- */
 
 void value_load(struct verify *v)
@@ -503,6 +547,7 @@ void value_embed_backward(struct verify *v)
 
 static void walk_value(struct verify *v)
 {
+  expect_scales(v);
   if (v->row->value)
     v->row->value(v);
 }

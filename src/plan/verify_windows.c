@@ -240,7 +240,7 @@ static void check_window(struct verify *v)
     check_here(v, MEASURE_TRAINED, false);
     check_here(v, MEASURE_FROZEN, true);
     break;
-  case OP_GATHER_SCALES: check_here(v, SCALES_TRAINED, false); break;
+  case OP_SCALE: check_here(v, SCALE_TRAINED, false); break;
   case OP_ENCODE_PARAMS: encode(v); break;
   case OP_GATHER_MESSAGES: gather_messages(v); break;
   case OP_DECODE_PARAMS: decode(v); break;

@@ -310,18 +310,17 @@ static struct fp8_part part_of(const void *x, enum dtype type, int64_t columns, 
   return part;
 }
 
-/* Members have parts of a weight that end within blocks. Largest magnitudes of each, merged. */
+/* Members have parts of a weight that end within blocks. Each raises the largest magnitudes. */
 static float *scales_of_parts(const void *x, enum dtype type, int64_t rows, int64_t columns,
                               const int64_t *cut)
 {
   const int64_t n = rows / FP8_TILE * fp8_pitch(columns);
-  float *each = bytes((size_t)(MEMBERS * n) * sizeof *each), *all = nans(n);
-  memset(each, 0, (size_t)(MEMBERS * n) * sizeof *each);
+  float *all = bytes((size_t)n * sizeof *all);
+  memset(all, 0, (size_t)n * sizeof *all);
   for (int m = 0; m < MEMBERS; m++) {
-    const struct fp8_part part = part_of(x, type, columns, cut + m, each + m * n, NULL);
+    const struct fp8_part part = part_of(x, type, columns, cut + m, all, NULL);
     assert_ok(half_ops->fp8_largest(half_lane, &part));
   }
-  assert_ok(half_ops->fp8_merge(half_lane, n, MEMBERS, (const uint32_t *)each, (uint32_t *)all));
   assert_ok(half_ops->fp8_scales(half_lane, rows, columns, all));
   return all;
 }

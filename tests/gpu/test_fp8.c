@@ -303,16 +303,13 @@ static struct fp8_part part_of(const struct weight *w, int m, const void *x, voi
 
 /* Scales and codes from all parts, and the transpose of them, on one device. */
 static void code_parts(const struct side *s, const struct weight *w, const struct twin *x,
-                       const struct twin *each, const struct operand *y,
-                       const struct operand *turned)
+                       const struct operand *y, const struct operand *turned)
 {
-  const int64_t n = scales_of(w->rows, w->columns, true);
-  must(s->ops->zero(s->lane, at(s, each), bytes_there(each)));
+  must(s->ops->zero(s->lane, AT(y->scale), bytes_there(&y->scale)));
   for (int m = 0; m < MEMBERS; m++) {
-    const struct fp8_part part = part_of(w, m, at(s, x), (float *)at(s, each) + m * n, AT(y->code));
+    const struct fp8_part part = part_of(w, m, at(s, x), AT(y->scale), AT(y->code));
     must(s->ops->fp8_largest(s->lane, &part));
   }
-  must(s->ops->fp8_merge(s->lane, n, MEMBERS, at(s, each), AT(y->scale)));
   must(s->ops->fp8_scales(s->lane, w->rows, w->columns, AT(y->scale)));
   for (int m = 0; m < MEMBERS; m++) {
     const struct fp8_part part = part_of(w, m, at(s, x), AT(y->scale), AT(y->code));
@@ -344,8 +341,7 @@ static void check_given(const struct twin *x, const struct operand *weight, bool
 static void check_weight(const struct weight *w, int bad)
 {
   const int64_t n = w->rows * w->columns;
-  struct twin narrow = numbers(n, 1, true, bad), wide = exact_make(n, DTYPE_F32, false, false),
-              each = floats(MEMBERS * scales_of(w->rows, w->columns, true));
+  struct twin narrow = numbers(n, 1, true, bad), wide = exact_make(n, DTYPE_F32, false, false);
   dtype_convert(wide.here, DTYPE_F32, narrow.here, DTYPE_BF16, (size_t)n);
   for (int64_t i = 0; i < n; i++)
     wide.here[i] *= 1.001f;
@@ -354,7 +350,7 @@ static void check_weight(const struct weight *w, int bad)
   struct operand y = operand_of(w->rows, w->columns, true),
                  turned = operand_of(w->columns, w->rows, true);
   for (const struct side *s = sides; s < sides + 2; s++)
-    code_parts(s, w, x, &each, &y, &turned);
+    code_parts(s, w, x, &y, &turned);
   assert_same_operand(&y, "parts");
   assert_same_operand(&turned, "the transpose of parts");
   for (int t = 0; t < 2 && gpu->fp8_tensor; t++)

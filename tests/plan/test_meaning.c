@@ -492,49 +492,33 @@ static void measure(struct machine *m, int i)
     add_to_scales(m, rank, i, MEASURE_TRAINED, plan->unit[plan->instr[i].unit].owned);
     add_to_scales(m, rank, i, MEASURE_FROZEN, plan->unit[plan->instr[i].unit].frozen_owned);
   }
-  for (int rank = 0; rank < m->ranks; rank++) {
-    const struct members members = members_of(m, rank, i);
-    if (!use_buffer(m, rank, i, MEASURE_RECEIVED))
-      continue;
-    const struct words received = use_words(m, rank, i, MEASURE_RECEIVED);
-    const int64_t share = received.n / members.n;
-    assert_int_equal(share * members.n, received.n);
-    for (int k = 0; k < members.n; k++)
-      memcpy(received.at + k * share,
-             use_words(m, members.first + k * members.stride, i, MEASURE_SCALES).at +
-                 members.index * share,
-             (size_t)share * sizeof(uint32_t));
-  }
 }
 
-/* The share of member k, from what it received. */
-static void take_share(struct machine *m, int rank, int i, int k)
+/* The first member has all sums first, then the others copy them. */
+static void merge_scales(struct machine *m, int i)
 {
-  const struct members members = members_of(m, rank, i);
-  const int peer = members.first + k * members.stride;
-  const struct words received = use_words(m, peer, i, SCALES_RECEIVED),
-                     scales = use_words(m, rank, i, SCALES_ALL);
-  const int64_t share = scales.n / members.n;
-  for (int64_t e = 0; e < share; e++) {
-    uint32_t sum = 0;
-    for (int j = 0; j < members.n; j++)
-      sum += received.at[j * share + e];
-    scales.at[k * share + e] = sum;
-  }
+  for (int copies = 0; copies < 2; copies++)
+    for (int rank = 0; rank < m->ranks; rank++) {
+      const struct members members = members_of(m, rank, i);
+      const struct words mine = use_words(m, rank, i, MERGE_SCALES),
+                         all = use_words(m, members.first, i, MERGE_SCALES);
+      for (int64_t e = 0; e < mine.n && rank != members.first; e++)
+        if (copies)
+          mine.at[e] = all.at[e];
+        else
+          all.at[e] += mine.at[e];
+    }
 }
 
-static void gather_scales(struct machine *m, int i)
+static void scale(struct machine *m, int i)
 {
   for (int rank = 0; rank < m->ranks; rank++) {
-    const int n = members_of(m, rank, i).n;
-    for (int k = 0; k < n && use_buffer(m, rank, i, SCALES_RECEIVED); k++)
-      take_share(m, rank, i, k);
-    if (!use_buffer(m, rank, i, SCALES_CODES))
+    if (!use_buffer(m, rank, i, SCALE_CODES))
       continue;
-    const struct words to = use_words(m, rank, i, SCALES_CODES);
-    const uint32_t sum = digest(use_words(m, rank, i, SCALES_ALL));
+    const struct words to = use_words(m, rank, i, SCALE_CODES);
+    const uint32_t sum = digest(use_words(m, rank, i, SCALE_SCALES));
     for (int64_t e = 0; e < 4 * to.n; e++)
-      codes(to)[e] = code(upper(m, rank, i, SCALES_TRAINED, e), sum);
+      codes(to)[e] = code(upper(m, rank, i, SCALE_TRAINED, e), sum);
   }
 }
 
@@ -947,7 +931,8 @@ static void run_instr(struct machine *m, int i, int step)
   case OP_GATHER_GRADS: all_gather(m, i); break;
   case OP_MAGNITUDE: find_magnitude(m, i); break;
   case OP_MEASURE: measure(m, i); break;
-  case OP_GATHER_SCALES: gather_scales(m, i); break;
+  case OP_MERGE: merge_scales(m, i); break;
+  case OP_SCALE: scale(m, i); break;
   case OP_EXCHANGE: exchange(m, i); break;
   case OP_SUM_SHARED: sum_shared(m, i); break;
   case OP_METRICS: all_reduce_metrics(m, i, step); break;

@@ -87,10 +87,10 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
 {
   const bool messages = instr->op == OP_GATHER_MESSAGES;
   const bool gathers = messages || instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS ||
-                       instr->op == OP_MAGNITUDE || instr->op == OP_GATHER_SCALES;
+                       instr->op == OP_MAGNITUDE;
   const struct deck_shape *shape = &plan->input.shape;
   const bool hops = shape->two_hops && shape->group > shape->local_ranks;
-  if (!gathers && instr->op != OP_EXCHANGE && instr->op != OP_MEASURE)
+  if (!gathers && instr->op != OP_EXCHANGE)
     return;
   for (int rank = 0; rank < plan->input.ranks; rank++) {
     int member[64], mine = 0;
@@ -103,9 +103,7 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
     assert_int_equal(n, plan_instr_ranks(plan, instr));
     const int64_t gradient = plan->unit[instr->unit].layout.trained / summed_before(plan, group);
     const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes
-                          : instr->op == OP_MEASURE
-                              ? plan->buffer[instr->use[MEASURE_RECEIVED].buffer].bytes
-                              : message_bytes(plan, instr, gradient, n);
+                                  : message_bytes(plan, instr, gradient, n);
     const int64_t part = whole / n;
     if (gathers && hops && (group == GROUP_GATHER || group == GROUP_REDUCE)) {
       const int local = shape->local_ranks, inside = rank % local;
@@ -114,6 +112,19 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
     } else {
       send_parts(count, rank, member, n, 1, gathers && by->ring, part);
     }
+  }
+}
+
+/* Scales go round a ring, twice. */
+static void send_scales(const struct plan *plan, const struct instr *instr, struct count *count)
+{
+  for (int rank = 0; rank < plan->input.ranks && instr->op == OP_MERGE; rank++) {
+    int member[64], mine = 0;
+    const int n = members_of(plan, GROUP_GATHER, false, rank, member);
+    const int64_t bytes = plan->buffer[instr->use[MERGE_SCALES].buffer].bytes;
+    while (member[mine] != rank)
+      mine++;
+    send(count, rank, member[(mine + 1) % n], 2 * bytes * (n - 1) / n);
   }
 }
 
@@ -160,8 +171,10 @@ static struct traffic_bytes check(const struct point *point, const struct traffi
   must(plan_create(&input, &plan));
   const struct traffic_bytes got = plan_traffic(plan, by);
   check_gradients(plan);
-  for (int i = 0; i < plan->n; i++)
+  for (int i = 0; i < plan->n; i++) {
     send_collective(plan, &plan->instr[i], by, &count);
+    send_scales(plan, &plan->instr[i], &count);
+  }
   const int64_t data = count.crossing;
   send_sums(plan->input.ranks, &count);
   if (got.all != count.crossing || got.sums != count.crossing - data ||
@@ -306,7 +319,7 @@ TEST(messages_of_parameters_are_smaller)
   }
 }
 
-/* Blocks in fp8 send a byte per element, and twice per step their scales. */
+/* Blocks in fp8 send a byte per element. Their scales go round twice per step. */
 TEST(codes_of_parameters_are_smaller)
 {
   for (int i = 0; i < 4; i++) {
@@ -329,7 +342,7 @@ TEST(codes_of_parameters_are_smaller)
     }
     for (int u = 0; u < model.units; u++)
       if (plan->unit[u].scales >= 0)
-        saved -= 2 * plan->buffer[plan->unit[u].scales].bytes * (members - 1);
+        saved -= 2 * model_fp8_bytes(&model, u) * (members - 1);
     assert_int_equal(half.gather - byte.gather, saved * (point.ranks / members));
     assert_int_equal(half.all - half.gather, byte.all - byte.gather);
     assert_true(i == 3 ? byte.gather == 0 : byte.gather < half.gather);

@@ -221,19 +221,6 @@ enum status host_fp8_largest(struct lane *lane, const struct fp8_part *op)
   return STATUS_OK;
 }
 
-enum status host_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32_t *received,
-                           uint32_t *out)
-{
-  (void)lane;
-  for (int64_t i = 0; i < n; i++) {
-    uint32_t most = 0;
-    for (int p = 0; p < parts; p++)
-      most = received[p * n + i] > most ? received[p * n + i] : most;
-    out[i] = most;
-  }
-  return STATUS_OK;
-}
-
 enum status host_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, float *scale)
 {
   const int64_t pitch = fp8_pitch(columns);
