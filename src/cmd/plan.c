@@ -204,6 +204,17 @@ static void print_traffic(const struct plan_facts *facts)
                         : "in an all-gather each member sends its part to every other one");
 }
 
+static void print_messages(const struct plan *plan)
+{
+  const struct message_count messages = plan_messages(plan);
+  char scales[80] = "";
+  if (messages.scales > 0)
+    snprintf(scales, sizeof scales, ", %s of them for scales of fp8",
+             with_commas(messages.scales).text);
+  printf("\na rank sends %s messages in a step, as a member of %d group%s%s\n",
+         with_commas(messages.all).text, messages.groups, plural(messages.groups), scales);
+}
+
 /* The verdict comes first, then the time of a step, then details. */
 static enum status print_text(const struct values *values, const struct plan_facts *facts,
                               bool *fits)
@@ -229,6 +240,8 @@ static enum status print_text(const struct values *values, const struct plan_fac
     print_warmup(job->deck, job->plans[job->n - 1]);
   if (job->links)
     print_traffic(facts);
+  if (plan->input.ranks > 1)
+    print_messages(plan);
   if (facts->rates)
     status = forecast_print(facts);
   fit_print_settings(facts);
@@ -465,6 +478,8 @@ const struct command command_plan = {
         "has no such device), instructions, hash (equal on all ranks) and:\n"
         "  model  arch, parameters, frozen\n"
         "  memory  objects with tier, purpose, persistent and transient\n"
+        "  messages  per step, of a rank: all, scales (of fp8), and groups whose members send "
+        "them\n"
         "  node_sends  per step, of a node to others: nodes, parameters, gradients, replicas, all\n"
         "  fit  device (of a rank), host and nvme (of a node), each with need; with gpu=, host= "
         "or nvme= also have, left (have - need) and fits; device also reserve, the bytes of a GPU "

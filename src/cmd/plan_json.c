@@ -70,6 +70,16 @@ static void write_traffic(struct json_writer *json, const struct plan *plan,
   json_write_close(json, '}');
 }
 
+static void write_messages(struct json_writer *json, const struct plan *plan)
+{
+  const struct message_count messages = plan_messages(plan);
+  json_write_open(json, "messages", '{');
+  json_write_int(json, "all", messages.all);
+  json_write_int(json, "scales", messages.scales);
+  json_write_int(json, "groups", messages.groups);
+  json_write_close(json, '}');
+}
+
 static void write_room(struct json_writer *json, const char *name, const struct rooms *rooms,
                        enum room room, double reserve)
 {
@@ -161,6 +171,7 @@ enum status plan_json_print(const struct plan_facts *facts, bool *fits)
   json_write_int(&json, "instructions", plan->n);
   json_write_text(&json, "hash", hash);
   write_memory(&json, plan);
+  write_messages(&json, plan);
   if (plan->input.mode == PLAN_TRAIN)
     write_traffic(&json, plan, &facts->links);
   *fits = write_fit(&json, facts);

@@ -151,6 +151,47 @@ struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
   return out;
 }
 
+/* Levels of a binomial tree. Its root sends that many messages, others at most as many. */
+static int levels_of(int ranks)
+{
+  int levels = 0;
+  while (1 << levels < ranks)
+    levels++;
+  return levels;
+}
+
+static int64_t messages_of(const struct plan *plan, const struct instr *instr)
+{
+  const int ranks = plan_instr_ranks(plan, instr);
+  switch (op_rows[instr->op].collective) {
+  case COLLECTIVE_NONE: return 0;
+  case COLLECTIVE_GATHER:
+    return plan_gathers_by_nodes(plan, instr)
+               ? plan_group_ranks(plan, GROUP_ACROSS) + plan_group_ranks(plan, GROUP_NODE) - 2
+               : ranks - 1;
+  case COLLECTIVE_EXCHANGE: return (instr->attr.blocks > 1 ? instr->attr.blocks : 1) * (ranks - 1);
+  case COLLECTIVE_BARRIER: return 2 * levels_of(ranks);
+  default: return levels_of(ranks);
+  }
+}
+
+struct message_count plan_messages(const struct plan *plan)
+{
+  struct message_count out = {0};
+  int meet[GROUP_COUNT] = {0};
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    const int64_t messages = messages_of(plan, instr);
+    out.all += messages;
+    out.scales += instr->op == OP_MERGE ? messages : 0;
+    if (messages > 0 && meet[instr->attr.group] < 3)
+      meet[instr->attr.group] = plan_gathers_by_nodes(plan, instr) ? 3 : 1;
+  }
+  for (int group = 0; group < GROUP_COUNT; group++)
+    out.groups += meet[group];
+  return out;
+}
+
 int64_t plan_sent_bytes(const struct plan *plan)
 {
   int64_t bytes = 0;

@@ -36,5 +36,15 @@ struct gradient_bytes plan_gradient_bytes(const struct plan *plan);
  * messages of varying length. Local, pure. */
 int64_t plan_sent_bytes(const struct plan *plan);
 
+/* Messages that a rank sends in a step, at most: one to each other member of a hop of an
+ * all-gather, and per block in an exchange; one per level of a tree in a sum, an all-reduce and a
+ * barrier. Local, pure. */
+struct message_count {
+  int64_t all;
+  int64_t scales; /* of weights in fp8 */
+  int groups;     /* whose members send them, and meet at the start; each hop of gathers has one */
+};
+struct message_count plan_messages(const struct plan *plan);
+
 /* Local, pure. */
 struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model);

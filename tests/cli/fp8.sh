@@ -243,6 +243,15 @@ grep -q 'FORWARD .* in fp8' plan.out || die "the plan does not say fp8"
 grep -q 'BACKWARD .* in fp8 but for weights' plan.out || die "the plan does not say which products"
 grep -q 'SCALE' plan.out || die "the plan makes no scales"
 
+# By hand, at 1,024 ranks on 128 nodes: five gathers of 127 + 7 messages, three exchanges of 127 and
+# 128 x 7, and three trees of ten levels, of which two merge the scales of a block each. Gathers and
+# exchanges have groups for each hop, and also meet as a whole for scales and sums.
+"$SLUICE" plan tiny.yaml ranks=1024 data.batch=1024 > plan.out
+say='a rank sends 3,769 messages in a step, as a member of 6 groups, 20 of them for scales of fp8'
+grep -q "^$say\$" plan.out || { cat plan.out >&2; die "the messages of a rank"; }
+"$SLUICE" plan tiny.yaml ranks=1024 data.batch=1024 --json | tr -d ' \n' |
+  grep -q '"messages":{"all":3769,"scales":20,"groups":6}' || die "the messages of a rank in JSON"
+
 # Blocks are gathered in half the bytes of bf16, and 2 % for scales and norms of blocks this small.
 sent() {
   "$SLUICE" plan tiny.yaml ranks=2 local_ranks=1 --json "$@" > plan.json
