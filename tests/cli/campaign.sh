@@ -36,7 +36,8 @@ bash "$campaign/faults.sh" "$SLUICE" faults 1 rename:1:EIO > faults.out 2>&1 ||
 grep -q '"call":"rename","number":1,"fault":"EIO","exit":4' faults/faults.jsonl ||
   { cat faults/faults.jsonl >&2; die "no record of the fault of storage"; }
 # Flushes, closings and openings that fail in the commands that write files.
-for one in prepare:pwrite:20:ENOSPC prepare:pwrite:30:EIO,stays import:pwrite:45:EIO,stays \
+for one in prepare:pwrite:20:ENOSPC prepare:pwrite:30:EIO,stays \
+  import:pwrite:17:EIO,stays import:pwrite:19:EIO,stays \
   import:open:6:ENOSPC export:write:3:ENOSPC; do
   COMMAND=${one%%:*} bash "$campaign/faults.sh" "$SLUICE" faults 1 "${one#*:}" > faults.out 2>&1 ||
     { cat faults.out >&2; die "a fault of $one"; }
