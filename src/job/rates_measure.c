@@ -19,6 +19,8 @@ enum {
   MOST_TIMES = 10000
 };
 
+static const double link_s = 0.04; /* of a collective on a slow link */
+
 const struct update job_rates_update = {.lr = 1e-3,
                                         .beta1 = 0.9,
                                         .beta2 = 0.95,
@@ -56,6 +58,7 @@ struct rates {
   const void *left;         /* factor of products */
   struct comm_group *group; /* of collectives, with a part of so many bytes per rank */
   int64_t part;
+  bool warm; /* works like the next one have run */
   struct codec codec;
   struct codec_pass pass;  /* of it */
   struct plan_rates rates; /* in the units of the file; below 0: not measured */
@@ -213,15 +216,16 @@ static enum status run_lanes(struct rates *rates, struct run *runs, int n, int64
   return status;
 }
 
-/* One of so many rounds. The first run warms up, and the second one determines the number of
- * repetitions of a third, or is long enough. After a failure all times are 1. */
+/* One of so many rounds. The first run warms up, unless similar works are warm. The second one
+ * determines the number of repetitions of a third, or is long enough. After a failure all times
+ * are 1. */
 static void measure_runs(struct rates *rates, int rounds, struct run *runs, int n)
 {
   double longest = 0;
   int64_t times = 1;
-  rates->status = rates->status
-      ?: run_lanes(rates, runs, n, times, &longest)
-      ?: run_lanes(rates, runs, n, times, &longest);
+  if (!rates->warm)
+    rates->status = rates->status ?: run_lanes(rates, runs, n, times, &longest);
+  rates->status = rates->status ?: run_lanes(rates, runs, n, times, &longest);
   const double wanted = rates->wanted->seconds / rounds / fmax(1e-6, longest);
   if (!rates->status && wanted >= 2) {
     times = (int64_t)fmin(wanted, MOST_TIMES);
@@ -333,23 +337,26 @@ static double part_seconds(struct rates *rates, int rounds, work *of, enum lane_
 }
 
 /* GB/s of the parts that count, and microseconds for each peer of a rank. A slow link gets fewer
- * bytes, so that one collective takes about the time of a rate. The time of a small one does not
- * count for the rate, because many peers make it long. */
+ * bytes, so that one collective takes about the time of a rate, but not so few that buffers of the
+ * network hold most of them. The time of a small one does not count for the rate, because many
+ * peers make it long. */
 static void measure_group(struct rates *rates, struct comm_group *group, work *of, int parts,
                           double *rate, double *hop_us)
 {
   const enum lane_name lane = of == exchange_hosts ? CPU : GATHER;
   enum { FRACTION = 8 };
   const int64_t most = rates->bytes / comm_group_size(group), sample = most / FRACTION;
-  const double peers = comm_group_size(group) - 1;
+  const double peers = comm_group_size(group) - 1, enough_s = fmax(rates->wanted->seconds, link_s);
   double latency = 0;
   rates->group = group;
   const double little_s = part_seconds(rates, 1, of, lane, LITTLE_BYTES),
                sample_s = part_seconds(rates, FRACTION, of, lane, sample),
-               fits = rates->wanted->seconds * (double)sample / fmax(1e-9, sample_s - little_s);
+               fits = enough_s * (double)sample / fmax(1e-9, sample_s - little_s);
   const int64_t fit = fits < (double)most ? (int64_t)fits / LITTLE_BYTES * LITTLE_BYTES : most,
                 part = fit > sample ? fit : sample;
+  rates->warm = true;
   const double seconds = part_seconds(rates, 1, of, lane, part);
+  rates->warm = false;
   fit_line(parts * (double)part, seconds, parts * LITTLE_BYTES, little_s, rate, &latency);
   *hop_us = latency / peers;
 }
@@ -479,16 +486,18 @@ static enum status create_lanes(struct rates *rates)
   return status ? status : rates->device->ops->lane_reserve(rates->lane[COMPUTE]);
 }
 
-static int64_t matrix_bytes(const struct rates *rates)
+static int64_t near_bytes(const struct rates *rates)
 {
-  return rates->matrix * rates->matrix * (int64_t)dtype_size(rates->job->place.compute);
+  const int64_t matrix =
+      rates->matrix * rates->matrix * (int64_t)dtype_size(rates->job->place.compute);
+  return rates->bytes > matrix ? rates->bytes : matrix;
 }
 
 /* The host's pages are first touched by the threads that compute. */
 static enum status allocate(struct rates *rates)
 {
   const struct device_ops *ops = rates->device->ops;
-  const int64_t matrix = matrix_bytes(rates), near = rates->bytes > matrix ? rates->bytes : matrix;
+  const int64_t near = near_bytes(rates);
   enum status status = STATUS_OK;
   for (int i = 0; i < NEAR && !status; i++)
     status = ops->alloc(rates->device, MEM_ARENA_TRANSIENT, (size_t)near, &rates->near[i]);
@@ -500,17 +509,19 @@ static enum status allocate(struct rates *rates)
   return status;
 }
 
-/* Normally distributed numbers in both factors, because a chip is faster on zeros than on real
- * data. */
-static enum status fill_matrices(struct rates *rates)
+/* Normally distributed numbers in all arrays, because a chip is faster on zeros than on real data.
+ * It also touches all pages. */
+static enum status fill_near(struct rates *rates)
 {
-  const int64_t size = (int64_t)dtype_size(rates->job->place.compute), bytes = matrix_bytes(rates),
+  const int64_t size = (int64_t)dtype_size(rates->job->place.compute),
                 block = RATES_LEAST / (int64_t)sizeof(float) / 2;
   char *pattern = rates->far[GRAD];
+  enum status status = STATUS_OK;
   rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, rates->far[MASTER]);
   dtype_convert(pattern, rates->job->place.compute, rates->far[MASTER], DTYPE_F32, (size_t)block);
-  return fill(rates, rates->near[0], bytes, pattern, block * size)
-             ?: fill(rates, rates->near[1], bytes, pattern, block * size);
+  for (int i = 0; i < NEAR && !status; i++)
+    status = fill(rates, rates->near[i], near_bytes(rates), pattern, block * size);
+  return status;
 }
 
 /* Collective. */
@@ -553,7 +564,7 @@ static enum status set_up(struct rates *rates)
   struct comm *comm = rates->job->comm;
   enum status status = comm_agree(comm, create_lanes(rates))
       ?: comm_agree(comm, allocate(rates))
-      ?: comm_agree(comm, fill_matrices(rates))
+      ?: comm_agree(comm, fill_near(rates))
       ?: create_groups(rates);
   if (!status && rates->wanted->disk)
     status = store_create(comm, rates->wanted->disk, rates->bytes, &rates->store);
