@@ -200,8 +200,9 @@ static void print_traffic(const struct plan_facts *facts)
       mem_amount((double)(traffic.gather / nodes)).text,
       mem_amount((double)(traffic.reduce / nodes)).text,
       mem_amount((double)(traffic.replicas / nodes)).text,
-      facts->links.ring ? "all-gathers go round in a ring"
-                        : "in an all-gather each member sends its part to every other one");
+      plan_spans_nodes(plan) ? "all-gathers have two hops"
+      : facts->links.ring    ? "all-gathers go round in a ring"
+                             : "in an all-gather each member sends its part to every other one");
 }
 
 static void print_messages(const struct plan *plan)

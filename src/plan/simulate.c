@@ -464,14 +464,17 @@ static double place_s(const struct pricing *p)
              : 0;
 }
 
-static struct cost hop_cost(const struct pricing *p, enum plan_group group, double bytes)
+/* All-gathers among the members of a group: of so many pieces, of `bytes` together. */
+static struct cost hop_cost(const struct pricing *p, enum plan_group group, int pieces,
+                            double bytes)
 {
   const double ranks = plan_group_ranks(p->plan, group), peers = ranks - 1;
   struct instr instr = *p->instr;
   struct pricing hop = *p;
   instr.attr.group = group;
   hop.instr = &instr;
-  return collective_cost(&hop, ring_cost(&hop, bytes * peers / ranks), latency_s(&hop, peers));
+  return collective_cost(&hop, ring_cost(&hop, bytes * peers / ranks),
+                         pieces * latency_s(&hop, peers));
 }
 
 struct cost cost_gather(const struct pricing *p)
@@ -479,9 +482,9 @@ struct cost cost_gather(const struct pricing *p)
   const double bytes = sent_bytes(p);
   struct cost cost =
       plan_gathers_by_nodes(p->plan, p->instr)
-          ? plus(hop_cost(p, GROUP_ACROSS, bytes / plan_group_ranks(p->plan, GROUP_NODE)),
-                 hop_cost(p, GROUP_NODE, bytes))
-          : hop_cost(p, p->instr->attr.group, bytes);
+          ? plus(hop_cost(p, GROUP_ACROSS, 1, bytes / plan_group_ranks(p->plan, GROUP_NODE)),
+                 hop_cost(p, GROUP_NODE, plan_group_ranks(p->plan, GROUP_ACROSS), bytes))
+          : hop_cost(p, p->instr->attr.group, 1, bytes);
   cost.local = place_s(p);
   cost.seconds += cost.local;
   return cost;

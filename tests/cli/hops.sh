@@ -18,8 +18,9 @@ fails 8 "tiers.residual moves residuals of whole units, but hybrid_shard has tho
 fails 8 "compress.grads.codec=int8_global with 128 ranks in a group: it has levels for at most \
 127, so use another codec, or shard.hops=2" \
   "$SLUICE" plan tiny.yaml ranks=128 data.batch=128 compress.grads.codec=int8_global shard.hops=1
-"$SLUICE" plan tiny.yaml ranks=128 local_ranks=4 data.batch=128 \
-  compress.grads.codec=int8_global > /dev/null || die "32 nodes of 4 ranks"
+"$SLUICE" plan tiny.yaml ranks=128 local_ranks=4 data.batch=128 shard.strategy=full_shard \
+  compress.grads.codec=int8_global > plan.out || die "32 nodes of 4 ranks"
+grep -q "; all-gathers have two hops$" plan.out || { cat plan.out >&2; die "gathers have one hop"; }
 train 2 none
 
 nodes=2 hosted=2

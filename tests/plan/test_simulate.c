@@ -663,7 +663,7 @@ TEST(exponents_travel_without_what_they_leave_free)
 
 /* Two nodes of two ranks: half of the gradient goes to the other rank of the node in fp32, in two
  * blocks. A quarter goes to the other node in bf16. Of a gathered unit a quarter comes from the
- * other node first, then half from the other rank. */
+ * other node first, then half from the other rank, in two blocks. */
 TEST(hops_in_a_node_take_its_link)
 {
   struct plan_rates rates = {.link_bytes = 1e6,
@@ -693,12 +693,12 @@ TEST(hops_in_a_node_take_its_link)
   expect_near(apart.busy_s[LANE_REDUCE],
               node / 1e7 + across / 2e6 + units * (2e-7 + 1e-6) + metrics);
   expect_near(apart.busy_s[LANE_GATHER],
-              gathered / 2 / 1e7 + gathered / 4 / 2e6 + gathers * (1e-7 + 1e-6));
+              gathered / 2 / 1e7 + gathered / 4 / 2e6 + gathers * (2e-7 + 1e-6));
   rates = (struct plan_rates){.link_bytes = 1e6, .link_latency_s = 1e-6};
   const struct plan_forecast alike = forecast(&point, &rates);
   expect_near(alike.busy_s[LANE_REDUCE],
               node / 1e6 + across / 5e5 + units * (2e-6 + 1e-6) + metrics);
-  expect_near(alike.busy_s[LANE_GATHER], gathered / 2 / 1e6 + gathered / 4 / 5e5 + gathers * 2e-6);
+  expect_near(alike.busy_s[LANE_GATHER], gathered / 2 / 1e6 + gathered / 4 / 5e5 + gathers * 3e-6);
 }
 
 /* An element's copy of 2 bytes is written in the update's pass; the gathers' passes, of 6 bytes
