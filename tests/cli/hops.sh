@@ -6,6 +6,7 @@
 . "$top_srcdir/tests/cli/common.sh"
 make_data
 make_deck
+echo "shard: {strategy: full_shard, gathered: 0, prefetch: 1}" >> tiny.yaml
 codec="compress.grads.codec=int8"
 
 # Settings that exclude each other.

@@ -136,6 +136,11 @@ wire() {
 
 make_data
 make_deck
+# Runs choose nothing, so that they send what is planned.
+cat >> tiny.yaml <<END
+shard: {gathered: 0, prefetch: 1}
+tiers: {activations: keep, working: gather}
+END
 sed -i 's/width: 48/width: 96/; s/data, batch: 12/data, batch: 8/' tiny.yaml
 
 wire 2 full shard.strategy=full_shard
@@ -171,7 +176,9 @@ grep -q "hybrid_shard: 2 groups of 2 ranks, some of which span nodes" hybrid4.lo
 fails 2 "nodes have between 1 and 2 ranks, but the groups of all nodes must be equal" at \
   host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven shard.strategy=hybrid_shard
 fails 2 "between 2 and 4 ranks, but shard.hops=2 needs the same number on each" at \
-  host0:4,host1:2,host2:2 "$SLUICE" train tiny.yaml run.dir=uneven shard.hops=2
+  host0:4,host1:2,host2:2 "$SLUICE" train tiny.yaml run.dir=uneven shard.hops=2 \
+  shard.strategy=full_shard
 at host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven data.micro_batch=2 \
-  run.steps=$many > uneven.log 2>&1 || { cat uneven.log >&2; die "nodes of 2, 1 and 1 ranks"; }
+  shard.strategy=full_shard run.steps=$many > uneven.log 2>&1 ||
+  { cat uneven.log >&2; die "nodes of 2, 1 and 1 ranks"; }
 same full4 uneven
