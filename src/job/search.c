@@ -1,6 +1,7 @@
 /* Variants are rows of text. Each is resolved, planned and priced as a deck. */
 #include "job/search.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,42 +130,16 @@ enum status search_price(const struct plan *plan, const struct plan_rates *rates
   return status;
 }
 
-/* Time of a step of `micros` micro-batches, from those of plans with FEW of them and one less. Each
- * more takes as long as the last one. */
-static enum status price_many(const struct search *job, const struct deck *deck,
-                              const struct choice *at, const struct model *model, int64_t micros,
-                              double *step_s)
-{
-  struct plan *less = NULL;
-  double less_s = 0;
-  enum status status = plan_deck(job, job->plans[0], deck, at, model,
-                                 (struct manner){.ordered = true, .most_micros = FEW - 1}, &less);
-  status = status ?: search_price(less, job->rates, &less_s);
-  if (!status)
-    *step_s += (double)(micros - FEW) * (*step_s - less_s);
-  plan_destroy(less);
-  return status;
-}
-
-/* Micro-batches of a step of this deck. */
-static int64_t micros_of(const struct deck *deck, const struct plan *plan)
-{
-  return deck->data.batch / (plan->input.ranks * plan->input.shape.micro_batch);
-}
-
-static enum status measure(const struct search *job, const struct deck *deck, struct choice *out)
+/* Of a step of at most `most_micros` micro-batches, 0: of all. */
+static enum status measure_some(const struct search *job, const struct deck *deck,
+                                const struct model *model, int64_t most_micros, struct choice *out)
 {
   struct plan *plan[JOB_PLANS] = {NULL};
-  struct model *model = NULL;
-  const struct plan_input *now = &job->plans[0]->input;
   enum status status = STATUS_OK;
-  if (now->model->frozen > 0 && out->ranks != now->ranks) /* it is packed for now->ranks */
-    status = job_model(deck, now->model->config.compute, out->ranks, &model);
   for (int p = 0; p < job->n && !status; p++)
-    status = plan_deck(
-        job, job->plans[p], deck, out, model,
-        (struct manner){.ordered = p == 0 && job->rates, .most_micros = job->rough ? FEW : 0},
-        &plan[p]);
+    status = plan_deck(job, job->plans[p], deck, out, model,
+                       (struct manner){.ordered = p == 0 && job->rates, .most_micros = most_micros},
+                       &plan[p]);
   if (!status)
     job->judge(job->arg, out->local_ranks, job->n, (const struct plan *const *)plan, &out->rooms);
   if (!status && job->links)
@@ -172,12 +147,42 @@ static enum status measure(const struct search *job, const struct deck *deck, st
                          traffic_nodes(out->ranks, job->links->local_ranks));
   if (!status && job->rates)
     status = search_price(plan[0], job->rates, &out->step_s);
-  if (!status && job->rates && job->rough && micros_of(deck, plan[0]) > FEW)
-    status = price_many(job, deck, out, model, micros_of(deck, plan[0]), &out->step_s);
-  if (!status)
-    out->instructions = plan[0]->n;
+  if (!status) {
+    out->instructions += plan[0]->n;
+    out->micros = deck->data.batch / (out->ranks * plan[0]->input.shape.micro_batch);
+  }
   for (int p = 0; p < job->n; p++)
     plan_destroy(plan[p]);
+  return status;
+}
+
+/* Each micro-batch beyond FEW takes as much of everything as the last one of them. */
+static enum status extrapolate(const struct search *job, const struct deck *deck,
+                               const struct model *model, struct choice *out)
+{
+  const double more = (double)(out->micros - FEW);
+  struct choice less = *out;
+  const enum status status = measure_some(job, deck, model, FEW - 1, &less);
+  if (status)
+    return status;
+  out->instructions = less.instructions;
+  out->step_s += more * (out->step_s - less.step_s);
+  out->sent += more * (out->sent - less.sent);
+  for (int room = 0; room < ROOMS; room++)
+    out->rooms.need[room] += more * fmax(0, out->rooms.need[room] - less.rooms.need[room]);
+  return STATUS_OK;
+}
+
+static enum status measure(const struct search *job, const struct deck *deck, struct choice *out)
+{
+  struct model *model = NULL;
+  const struct plan_input *now = &job->plans[0]->input;
+  enum status status = STATUS_OK;
+  if (now->model->frozen > 0 && out->ranks != now->ranks) /* it is packed for now->ranks */
+    status = job_model(deck, now->model->config.compute, out->ranks, &model);
+  status = status ?: measure_some(job, deck, model, job->rough ? FEW : 0, out);
+  if (!status && job->rough && out->micros > FEW)
+    status = extrapolate(job, deck, model, out);
   model_destroy(model);
   return status;
 }

@@ -60,7 +60,8 @@ struct choice {
   struct rooms rooms;
   double step_s;        /* predicted; 0 without rates */
   double sent;          /* bytes of a node to others in a step; 0 without links */
-  int64_t instructions; /* of the first plan */
+  int64_t micros;       /* micro-batches of a step */
+  int64_t instructions; /* that were planned for training */
 };
 
 /* One variant. ranks 0: as many ranks on as many nodes as the job. Local. */
