@@ -102,6 +102,8 @@ enum status choose_settings(const struct search *described, const struct search 
   rest.deck = &deck;
   status = search_best(&rest, false, &out->best);
   prefix(out->text, &out->best.best);
+  if (!out->best.best.fits) /* the advice of what does not fit is relative to the defaults */
+    out->best.best = defaults;
   for (int i = 0; i < out->best.n; i++)
     prefix(out->text, &out->best.of[i]);
   snprintf(out->text, sizeof out->text, "%s", out->best.best.changes);

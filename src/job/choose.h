@@ -18,7 +18,7 @@ struct plan_rates choose_nominal_rates(const struct device_model *model, int thr
  * setting with much of it would look fast. Local. */
 void choose_fill_rates(const struct plan_rates *nominal, struct plan_rates *rates);
 
-/* The best settings, as assignments; "": the defaults. */
+/* The best settings, as assignments; "": the defaults, also if nothing fits. */
 struct chosen {
   char text[640];
   double step_s, default_s; /* predicted by measured rates */
