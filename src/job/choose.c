@@ -146,14 +146,6 @@ static bool is_free(const struct deck *deck, const struct option *option)
   return option->chosen && !options_is_set(deck->set, option->name);
 }
 
-bool choose_is_free(const struct deck *deck)
-{
-  bool leaves = false;
-  for (const struct option *option = deck_table; option->name; option++)
-    leaves |= is_free(deck, option);
-  return leaves;
-}
-
 /* Every free key gets a value, so that the deck of the run and its checkpoints hold the choice. */
 enum status choose_apply(const char *text, struct deck *deck)
 {
@@ -177,16 +169,34 @@ enum status choose_apply(const char *text, struct deck *deck)
   return status ?: deck_check(deck);
 }
 
-static void log_choice(const struct job *job, const struct chosen *chosen)
+/* All chosen keys, because one that a user sets may make other values of the rest the best ones.
+ * "auto" sets nothing. */
+static enum status list_chosen(const struct deck *deck, char *text, size_t size)
 {
-  if (comm_rank(job->comm) != 0)
-    return;
-  if (*chosen->text)
-    log_info("chosen  %s: predicted step %.4g s, %.2f times as fast as with the defaults; these "
-             "words pin the choice",
-             chosen->text, chosen->step_s, chosen->default_s / chosen->step_s);
-  else
-    log_note("chosen  the defaults: predicted step %.4g s", chosen->step_s);
+  enum status status = STATUS_OK;
+  *text = '\0';
+  for (const struct option *option = deck_table; option->name && !status; option++) {
+    char *value = NULL;
+    if (strcmp(options_where(deck->set, option->name), OPTIONS_CHOSEN) != 0)
+      continue;
+    status = options_print_value(option, deck, &value);
+    if (!status && strcmp(value, "auto") != 0)
+      append_text(text, size, " %s=%s", option->name, value);
+    mem_free(value);
+  }
+  return status;
+}
+
+static enum status log_choice(const struct job *job, const struct chosen *chosen)
+{
+  char words[sizeof chosen->text];
+  const enum status status = list_chosen(job->deck, words, sizeof words);
+  if (!status && comm_rank(job->comm) == 0)
+    log_info("chosen  %s: predicted step %.4g s, %.2f times as fast as with the defaults; pin it "
+             "with%s",
+             *chosen->text ? chosen->text : "the defaults", chosen->step_s,
+             chosen->default_s / chosen->step_s, words);
+  return status;
 }
 
 enum status job_choose(struct job *job, enum job_use use, bool *changed)
@@ -195,7 +205,7 @@ enum status job_choose(struct job *job, enum job_use use, bool *changed)
   struct job_limits whole, now;
   struct plan_rates rates;
   *changed = false;
-  if (!(job_trains(use) || use == JOB_BENCH) || !choose_is_free(job->deck))
+  if (!(job_trains(use) || use == JOB_BENCH) || !search_is_free(job->deck))
     return STATUS_OK;
   watchdog_start(job->start, "choosing settings");
   enum status status = comm_agree(job->comm, job_find_limits(job, false, &whole)
@@ -210,8 +220,7 @@ enum status job_choose(struct job *job, enum job_use use, bool *changed)
     return status;
   *changed = *chosen.text;
   job->predicted_s = chosen.step_s;
-  log_choice(job, &chosen);
-  return STATUS_OK;
+  return log_choice(job, &chosen);
 }
 
 enum status choose_resumed(const struct deck *saved, const char *path, struct deck *deck)

@@ -28,8 +28,6 @@ struct chosen {
  * machine. `measured` has measured rates and the memories that are free. Local. */
 enum status choose_settings(const struct search *described, const struct search *measured,
                             struct chosen *out);
-/* Whether the deck leaves any key to the program. Local. */
-bool choose_is_free(const struct deck *deck);
 /* Gives every free key of `deck` a value: that of `text`, or its default. Local. */
 enum status choose_apply(const char *text, struct deck *deck);
 

@@ -333,16 +333,29 @@ struct descent {
 };
 
 /* Whether the deck leaves the choice of the axis' keys to the program. */
-static bool is_free(const struct descent *d, const struct axis *axis)
+static bool leaves(const struct deck *deck, const struct axis *axis)
 {
-  const struct option_set *set = d->job->deck->set;
-  const bool apart = !d->job->plans[0]->input.device->host_memory;
-  bool free = (d->sums || !(axis->traits & SUMS)) && (apart || !(axis->traits & APART));
+  bool free = true;
   for (const struct option *option = deck_table; option->name; option++) {
     const char *at = option->chosen ? strstr(axis->value[0], option->name) : NULL;
-    free &= !at || !is_key(at, option->name) || !options_is_set(set, option->name);
+    free &= !at || !is_key(at, option->name) || !options_is_set(deck->set, option->name);
   }
   return free;
+}
+
+bool search_is_free(const struct deck *deck)
+{
+  bool free = false;
+  for (int a = 0; a < AXES; a++)
+    free |= leaves(deck, &axes[a]);
+  return free;
+}
+
+static bool is_free(const struct descent *d, const struct axis *axis)
+{
+  const bool apart = !d->job->plans[0]->input.device->host_memory;
+  return (d->sums || !(axis->traits & SUMS)) && (apart || !(axis->traits & APART)) &&
+         leaves(d->job->deck, axis);
 }
 
 /* Of all axes, or of those of the order of sums. */

@@ -87,6 +87,8 @@ struct settings {
   struct choice of[SEARCH_SETTINGS];
 };
 enum status search_best(const struct search *job, bool sums, struct settings *out);
+/* Whether the deck leaves anything to choose: not shard.group alone, for example. Local. */
+bool search_is_free(const struct deck *deck);
 
 /* The ways to make a job fit. Single changes come first, in the order of their cost, and changes of
  * the numbers last. If no single change is enough, several together are tried, and none of them is
