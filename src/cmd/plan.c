@@ -321,9 +321,13 @@ static enum status choose(const struct plan_facts *facts, struct chosen *chosen,
   described.rates = &nominal;
   measured.rates = &rates;
   described.rough = measured.rough = true;
-  enum status status = choose_settings(&described, &measured, chosen) ?: free_all(job->deck, &deck);
+  enum status status = choose_settings(&described, &measured, chosen);
   if (status)
     return status;
+  *all = chosen->best;
+  status = free_all(job->deck, &deck);
+  if (status) /* other keys of the deck need the values of its keys */
+    return status == STATUS_USAGE ? STATUS_OK : status;
   described.deck = measured.deck = &deck;
   status = choose_settings(&described, &measured, &of_all);
   *all = of_all.best;
