@@ -176,11 +176,9 @@ static enum status print_nodes(const struct search *job)
     knee = first / step_s >= least ? nodes : knee;
   }
   if (knee == last)
-    printf("no knee: efficiency is at least %.0f%% up to %d node%s\n", 100 * least, last,
-           plural(last));
+    printf("efficiency is at least %.0f%% up to %d node%s\n", 100 * least, last, plural(last));
   else
-    printf("the knee is at %d node%s: with more, efficiency is below %.0f%%\n", knee, plural(knee),
-           100 * least);
+    printf("efficiency falls below %.0f%% beyond %d node%s\n", 100 * least, knee, plural(knee));
   puts("not modelled: other jobs on the links, links that slow down as the job grows, reading "
        "data, checkpoints, evaluation, failures");
   return STATUS_OK;

@@ -57,6 +57,11 @@ optim: {lr: 3.0e-3, warmup: 2, decay_steps: 6}
 END
 }
 
+# Words for the defaults of the keys that the program chooses, except data.micro_batch.
+pinned="shard.strategy=full_shard shard.prefetch=1 shard.gathered=-1 tiers.params=device \
+tiers.optimizer=device tiers.activations=keep tiers.workspace=fast tiers.working=gather \
+tiers.resident=0"
+
 # with_rates KEY=VALUE...: makes a file of these rates, and prints rates=FILE for sluice plan.
 with_rates() {
   file=$(echo "$*" | cksum | cut -d ' ' -f 1).yaml
@@ -126,4 +131,35 @@ close_to() {
     '{ d = $2 - $5; if (d < 0) d = -d; if (d > bound * $2) bad = 1; n++ } END { exit bad ||
       n == 0 }' ||
     { paste a.losses b.losses >&2; die "losses of $1 and $2 differ by more than $3"; }
+}
+
+# settings COMMAND...: each row of the table of settings in fit.out is what a deck with these keys
+# gets: its verdict and its prediction. What fits comes first. The first row is the best: no other
+# one is more than one percent faster. `rows` has STEP:VERDICT:KEYS. A step has at most four
+# micro-batches, because more are not planned for the table.
+settings() {
+  awk '/^this deck, and the best settings/ { table = 1; next }
+    table && /^$/ { exit }
+    table && / s  .*(iB|B|fits|too large) +[^ ]/ {
+      says = /  fits  / ? "fits" : /  too large  / ? "too large" : ""
+      step = $2; sub(/.*(B|fits|large)  +/, ""); print step ":" says ":" $0 }' fit.out > table
+  sed 1d table > rows
+  { grep -q ':(this deck)$' table && test "$(wc -l < rows)" -ge 2; } ||
+    { cat fit.out >&2; die "few settings"; }
+  awk -F: '{ late = $2 == "too large"
+      if (late < was || (late == 0 && $1 < 0.99 * best)) exit 1
+      was = late; best = NR == 1 ? $1 : best }' rows ||
+    { cat rows >&2; die "the best is not the first"; }
+  while IFS=: read -r step says typed; do
+    status=0
+    test "$typed" != "(defaults)" || typed=
+    # shellcheck disable=SC2086 # keys
+    "$SLUICE" plan "$@" $pinned data.micro_batch=0 $typed > row.out 2> row.err || status=$?
+    grep -q "^predicted step $step s" row.out || {
+      cat fit.out row.out row.err >&2; die "$typed: not $step s"; }
+    case "$says $status" in
+    " 0" | "fits 0" | "too large 1") ;;
+    *) cat fit.out row.out >&2; die "$typed: not '$says', but exit $status" ;;
+    esac
+  done < rows
 }
