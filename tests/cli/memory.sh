@@ -11,13 +11,14 @@ field() { sed -n "s/.*\"kind\": *\"run\".*\"$2\": *\([0-9]*\).*/\1/p" "$1/result
 run124() {
   ranks=$1 dir=$2
   shift 2
-  planned=$("$SLUICE" plan "$top_srcdir/inputs/gpt2-124m.yaml" ranks="$ranks" \
-    run.threads=1 data.batch="$ranks" data.micro_batch=1 data.sequence=64 --json |
+  # shellcheck disable=SC2086 # words
+  set -- data.batch="$ranks" data.micro_batch=1 data.sequence=64 $pinned "$@"
+  planned=$("$SLUICE" plan "$top_srcdir/inputs/gpt2-124m.yaml" ranks="$ranks" run.threads=1 \
+    "$@" --json |
     awk '$1 == "\"purpose\":" { total = $2 == "\"total\"," }
       total && $1 ~ /ent":$/ { bytes += $2 } END { print bytes }')
   on "$ranks" "$SLUICE" train "$top_srcdir/inputs/gpt2-124m.yaml" run.dir="$dir" run.steps=3 \
-    run.threads=1 optim.warmup=1 data.train=data data.batch="$ranks" data.micro_batch=1 \
-    data.sequence=64 \
+    run.threads=1 optim.warmup=1 data.train=data \
     checkpoint.at_end=false eval.every=0 checkpoint.every=0 checkpoint.keep_every=0 "$@" \
     > "$dir.log" 2>&1 || { cat "$dir.log" >&2; die "$dir"; }
 }
@@ -37,8 +38,11 @@ check two
 
 # Allocations do not grow with the number of steps.
 # Numbers and names have equal lengths, because a start allocates texts that hold them.
-train 2 run10 run.steps=10 checkpoint.at_end=false
-train 2 run60 run.steps=60 checkpoint.at_end=false
+# shellcheck disable=SC2086 # words
+{
+  train 2 run10 run.steps=10 checkpoint.at_end=false $pinned
+  train 2 run60 run.steps=60 checkpoint.at_end=false $pinned
+}
 short=$(field run10 allocations) long=$(field run60 allocations)
 { test -n "$short" && test "$short" = "$long"; } ||
   die "allocations: $short in 10 steps, $long in 60"
