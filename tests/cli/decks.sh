@@ -33,7 +33,7 @@ test $count -ge 16 || die "only $count decks"
 while read -r deck parameters; do
   grep -q "^# $parameters parameters" "$decks/$deck.yaml" ||
     die "$deck does not have the published $parameters parameters"
-  plan "$deck" 8 shard.strategy=full_shard
+  plan "$deck" 8 shard.strategy=full_shard $pinned
   sed -n 's/^ *total *\([0-9.]* [KMG]iB\).*/\1/p' plan.out | head -n 1 > total
   awk -v n="$(echo "$parameters" |
     tr -d ,)" '{ unit = $2 == "GiB" ? 2 ^ 30 : 2 ^ 20; e = $1 * unit / (12 * n / 8) - 1; found = 1 }
@@ -50,6 +50,9 @@ qwen3-14b 14,768,307,200
 mistral-7b 7,241,732,096
 LIST
 
+# What the decks leave to the program.
+rest="shard.gathered=-1 tiers.workspace=fast tiers.working=gather tiers.resident=0"
+
 # Masters in host memory: 4 bytes of a parameter there, its moments in their type, and where the
 # device computes in bf16 a working copy; nothing of it on the device. With one copy for all ranks
 # of a node, that is not each rank's. Data on NVMe are not counted as memory.
@@ -57,7 +60,7 @@ while read -r deck parameters bytes settings; do
   grep -q "^# $parameters parameters" "$decks/$deck.yaml" ||
     die "$deck does not have the published $parameters parameters"
   # shellcheck disable=SC2086 # words
-  plan "$deck" 4 ${settings:-run.device=host}
+  plan "$deck" 4 $rest ${settings:-run.device=host}
   sed -n '/^device memory/,/^ *total/s/^ *total *//p' plan.out | grep -q '^0 B ' || {
     cat plan.out >&2; die "$deck: something stays on the device"; }
   sed -n '/^host memory of rank/,/^ *total/s/^ *total *\([0-9.]* [KMG]iB\).*/\1/p' plan.out > total
@@ -80,7 +83,8 @@ LIST
 # 7.6e9, 138 GiB of 14.8e9, 305 GiB of 32.8e9, whatever a GPU has.
 while read -r deck ranks gpu host verdict; do
   status=0
-  plan "$deck" "$ranks" run.device=cuda gpu="$gpu" host="$host" || status=$?
+  # shellcheck disable=SC2086 # words
+  plan "$deck" "$ranks" run.device=cuda gpu="$gpu" host="$host" $rest || status=$?
   case $verdict in
   yes) test $status = 0 && ! grep -q 'does not fit' plan.out ;;
   gpu) test $status = 1 && grep -qx 'does not fit: GPU [0-9.]* GiB short' plan.out ;;
@@ -99,11 +103,13 @@ qwen2.5-32b-offload 1 3GiB 512GiB gpu
 LIST
 
 # Whether it fits. 16 bytes a parameter of 14.8e9 are 220 GiB, of 8e9 120 GiB, of 1.24e9 18.4 GiB:
-# these alone rule a GPU out. With llama-3.1-8b a rank needs 22.4 GiB, and the context, libraries
-# and NCCL take 2 GiB of the GPU.
+# without offload these alone rule a GPU out. With llama-3.1-8b a rank needs 22.4 GiB, and the
+# context, libraries and NCCL take 2 GiB of the GPU.
 while read -r deck ranks gpu verdict; do
   status=0
-  plan "$deck" "$ranks" gpu="$gpu" || status=$?
+  # shellcheck disable=SC2086 # words
+  plan "$deck" "$ranks" gpu="$gpu" $pinned data.micro_batch=1 tiers.activations=recompute ||
+    status=$?
   case $verdict in
   yes) test $status = 0 && ! grep -q 'does not fit' plan.out ;;
   no) test $status = 1 && grep -q 'does not fit' plan.out ;;
@@ -197,8 +203,11 @@ for file in "$decks"/finetune/*.yaml; do
     cat plan.out >&2; die "the plan of finetune/$name is not verified"; }
   grep -q "$said parameters" plan.out || {
     head -n 8 plan.out >&2; die "finetune/$name has not the $said parameters of $name"; }
-  grep -q "^  GPU  *$memory GiB " plan.out || {
-    head -n 8 plan.out >&2; die "finetune/$name says that it needs $memory GiB"; }
+  case $name in
+  *-offload) grep -q "^  GPU  *$memory GiB " plan.out ;;
+  *) head -n 1 plan.out | grep -qx fits &&
+    ! sed '1,/best settings/d' plan.out | sed -n 3p | grep -q tiers.params=host ;;
+  esac || { head -n 8 plan.out >&2; die "finetune/$name says what it needs"; }
   awk -v n="$(echo "$said" | tr -d ,)" -v said="$(sed -n 's/^# Model (\([0-9.]*\) GB).*/\1/p' \
     "$file")" 'BEGIN { e = 2e-9 * n / said - 1; exit !(e > -0.05 && e < 0.05) }' ||
     die "finetune/$name: the size of the download is not 2 bytes per parameter"
