@@ -162,7 +162,8 @@ plan qwen3-14b 128 data.batch=128 gpu=h100 || { cat plan.out >&2; die "qwen3-14b
 
 # Decks for fine-tuning take the model from a folder. Each is planned with a folder whose
 # config.json has the shape of the deck of the same name above. Oracles: that deck's parameters, at
-# 2 bytes the size to download; the memory that the plan says; no key of the model is given twice.
+# 2 bytes the size to download; the verdict of the plan in the header; no key of the model is given
+# twice.
 number() { sed -n "s/^  $1: *//p" "$decks/$name.yaml"; }
 config() {
   # shellcheck disable=SC2046 # words
@@ -195,7 +196,6 @@ for file in "$decks"/finetune/*.yaml; do
   mkdir -p "$init"
   config > "$init/config.json"
   said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$decks/$name.yaml")
-  memory=$(sed -n 's/^# Memory for [48] GPUs: \([0-9.]*\) GiB per GPU.*/\1/p' "$file")
   # shellcheck disable=SC2046 # words of the header
   "$SLUICE" plan $(sed -n "s/^#   (sluice plan inputs\/\(.*\))\.\$/\1/p" "$file" |
     sed "s|^|$decks/|") > plan.out 2>&1 || { cat plan.out >&2; die "plan finetune/$name"; }
@@ -203,11 +203,13 @@ for file in "$decks"/finetune/*.yaml; do
     cat plan.out >&2; die "the plan of finetune/$name is not verified"; }
   grep -q "$said parameters" plan.out || {
     head -n 8 plan.out >&2; die "finetune/$name has not the $said parameters of $name"; }
+  head -n 1 plan.out | grep -qx fits || {
+    head -n 8 plan.out >&2; die "finetune/$name says that it fits"; }
   case $name in
-  *-offload) grep -q "^  GPU  *$memory GiB " plan.out ;;
-  *) head -n 1 plan.out | grep -qx fits &&
-    ! sed '1,/best settings/d' plan.out | sed -n 3p | grep -q tiers.params=host ;;
-  esac || { head -n 8 plan.out >&2; die "finetune/$name says what it needs"; }
+  *-offload) ;;
+  *) ! sed '1,/best settings/d' plan.out | sed -n 3p | grep -q tiers.params=host ||
+    die "finetune/$name fits only with offload" ;;
+  esac
   awk -v n="$(echo "$said" | tr -d ,)" -v said="$(sed -n 's/^# Model (\([0-9.]*\) GB).*/\1/p' \
     "$file")" 'BEGIN { e = 2e-9 * n / said - 1; exit !(e > -0.05 && e < 0.05) }' ||
     die "finetune/$name: the size of the download is not 2 bytes per parameter"
