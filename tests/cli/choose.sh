@@ -61,6 +61,21 @@ grep -q ', 1 rank, full_shard$' fails.out || { cat fails.out >&2; die "not the d
 grep -Eq '^with .*(ranks|tiers).*: (fits|does not fit either)$' fails.out || {
   cat fails.out >&2; die "no advice"; }
 
+# A start searches for 3 s at most, also for a model of 80 layers. A plan does it twice, and then
+# plans 64 micro-batches. The limit is in seconds of a processor.
+cat > large.yaml <<END
+run:   {dir: large, steps: 1}
+model: {arch: llama, layers: 80, width: 8192, heads: 64, kv_heads: 8, ffn: 28672, context: 4096,
+        vocab: 128256, tied: false}
+data:  {train: data, batch: 1024, sequence: 4096}
+END
+if test "${SANITIZER:-no}" = no; then
+  for ranks in 16 1024; do
+    (ulimit -t 8 && exec "$SLUICE" plan large.yaml ranks=$ranks local_ranks=8 gpu=h100) > fit.out ||
+      { cat fit.out >&2; die "the search for $ranks ranks"; }
+  done
+fi
+
 # Training.
 make_data
 make_deck
