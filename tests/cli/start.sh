@@ -159,7 +159,7 @@ apart() { # CODE TEXT ARGUMENTS: rank 0 in a, rank 1 in b
   # shellcheck disable=SC2086 # words
   fails "$1" "$2" soon $MPIRUN -n 2 sh by_rank.sh
 }
-apart 3 "rank 1: cannot open it: No such file or directory" "eval run"
+apart 3 "rank 1: cannot open run/ckpt/step-00000006.h5: No such file or directory" "eval run"
 apart 3 "new/ckpt holds no checkpoint" "eval lr=3.yaml run.dir=new"
 
 # Ranks with other command lines: both values are named.
