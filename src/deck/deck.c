@@ -230,7 +230,7 @@ const struct option deck_table[] = {
              "  auto  micro if gradients are sharded, otherwise step\n"
              "  micro  after each micro-batch\n"
              "  step  once per step; whole gradients stay in memory until then"},
-    {CHOICE(shard.hops, "auto", LIST("auto", "1", "2")), .effect = EFFECT_MATH,
+    {CHOICE(shard.hops, "auto", LIST("auto", "1", "2")), .effect = EFFECT_MATH, .chosen = true,
      .text = "Hops of collectives between several nodes. With two, a node sends and gets each "
              "part once: its ranks add up gradients first. Codecs encode messages of gradients "
              "between nodes alone.\n"

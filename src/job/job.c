@@ -61,19 +61,31 @@ static enum status create_plans(struct job *job, enum job_use use)
   return status;
 }
 
+/* The deck gets the number of hops that the nodes allow, so that a resumed run has the same sums.
+ */
+static enum status note_hops(struct job *job)
+{
+  static const char key[] = "shard.hops";
+  return options_is_set(job->deck->set, key)
+             ? STATUS_OK
+             : comm_agree(job->comm,
+                          options_choose(job->deck->set, key, job->shape.two_hops ? "2" : "1"));
+}
+
 /* With the defaults of free keys, then with the chosen values if they differ. */
 static enum status create_best_plans(struct job *job, enum job_use use)
 {
   bool changed;
-  const enum status status = create_plans(job, use) ?: job_choose(job, use, &changed);
-  if (status || !changed)
-    return status;
-  for (int mode = 0; mode < JOB_PLANS; mode++) {
+  enum status status = create_plans(job, use) ?: job_choose(job, use, &changed);
+  for (int mode = 0; mode < JOB_PLANS && !status && changed; mode++) {
     plan_destroy(job->plan[mode]);
     job->plan[mode] = NULL;
   }
-  job->shape = (struct deck_shape){0};
-  return create_plans(job, use);
+  if (!status && changed) {
+    job->shape = (struct deck_shape){0};
+    status = create_plans(job, use);
+  }
+  return status ?: note_hops(job);
 }
 
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS])
