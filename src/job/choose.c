@@ -109,6 +109,7 @@ enum status choose_settings(const struct search *described, const struct search 
   snprintf(out->text, sizeof out->text, "%s", out->best.best.changes);
   out->step_s = out->best.best.step_s;
   out->default_s = defaults.step_s;
+  out->default_fits = defaults.fits;
   deck_destroy(&deck);
   return status;
 }
@@ -190,12 +191,16 @@ static enum status list_chosen(const struct deck *deck, char *text, size_t size)
 static enum status log_choice(const struct job *job, const struct chosen *chosen)
 {
   char words[sizeof chosen->text];
+  char gain[64] = "";
   const enum status status = list_chosen(job->deck, words, sizeof words);
+  if (!chosen->default_fits)
+    snprintf(gain, sizeof gain, " (the defaults do not fit)");
+  else if (*chosen->text)
+    snprintf(gain, sizeof gain, ", %.2f times as fast as with the defaults",
+             chosen->default_s / chosen->step_s);
   if (!status && comm_rank(job->comm) == 0)
-    log_info("chosen  %s: predicted step %.4g s, %.2f times as fast as with the defaults; pin it "
-             "with%s",
-             *chosen->text ? chosen->text : "the defaults", chosen->step_s,
-             chosen->default_s / chosen->step_s, words);
+    log_info("chosen  %s: predicted step %.4g s%s; pin it with%s",
+             *chosen->text ? chosen->text : "the defaults", chosen->step_s, gain, words);
   return status;
 }
 

@@ -22,6 +22,7 @@ void choose_fill_rates(const struct plan_rates *nominal, struct plan_rates *rate
 struct chosen {
   char text[640];
   double step_s, default_s; /* predicted by measured rates */
+  bool default_fits;
   struct settings best;     /* of the search with measured rates */
 };
 /* Both searches are of one job. `described` has nominal rates and the whole memories of the
