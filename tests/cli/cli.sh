@@ -104,9 +104,12 @@ fails 2 "bad.yaml:2" "$SLUICE" plan bad.yaml
 fails 5 "use nodes with more memory" "$SLUICE" train tiny.yaml model.width=49152 model.layers=400
 test ! -e run || die "a refused deck left a run folder"
 
-# The resolved deck, without MPI. Oracle: deck.yaml of a run with the same words.
-OMPI_MCA_pml=none "$SLUICE" deck tiny.yaml run.dir=first run.steps=2 --eval.every 1 \
+# The resolved deck, without MPI. Oracle: deck.yaml of a run with the same words, which leave
+# nothing to the program.
+# shellcheck disable=SC2086 # words
+OMPI_MCA_pml=none "$SLUICE" deck tiny.yaml run.dir=first run.steps=2 --eval.every 1 $pinned \
   > resolved.yaml || die "sluice deck needs MPI"
+"$SLUICE" deck tiny.yaml | grep -qx '  gathered: auto' || die "sluice deck chooses"
 for value in run.dir:first run.steps:2 optim.lr:0.003 optim.betas:'[0.9, 0.95]' \
   shard.strategy:full_shard train.init:; do
   test "$("$SLUICE" deck tiny.yaml run.dir=first run.steps=2 \
@@ -132,7 +135,8 @@ for word in print=optim optim=3; do
     "$SLUICE" deck tiny.yaml $word
 done
 
-train 1 first run.steps=2 eval.every=1
+# shellcheck disable=SC2086 # words
+train 1 first run.steps=2 eval.every=1 $pinned
 cmp resolved.yaml first/deck.yaml || die "sluice deck prints another deck than the run has"
 # The last lines sum the run up. Oracle: results.jsonl.
 losses=$(sed -n 's/.*"kind": *"eval".*"step": *\([0-9]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' \

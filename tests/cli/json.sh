@@ -40,8 +40,8 @@ is "$(sed -n '/^device memory/,/^ *total/s/^ *total .* \([0-9.]* [KM]iB\)$/\1/p'
 is True 'it["fit"]["fits"] and all(it["fit"][m]["fits"] and
   it["fit"][m]["left"] == it["fit"][m]["have"] - it["fit"][m]["need"] > 0
   for m in ("device", "host"))' plan.json
-is "$(sed -n '/^ *step /,$p' plan.txt |
-  grep -c 'fits')" 'sum(p.get("fits", False) for p in it["settings"])' plan.json
+is "$(sed '1,/(this deck)$/d' plan.txt |
+  grep -c '  fits  ')" 'sum(p.get("fits", False) for p in it["settings"])' plan.json
 is 1 'it["node_sends"]["nodes"]' plan.json
 is True 'it["fit"]["device"]["have"] + it["fit"]["device"]["reserve"] == 3 * 2 ** 30' plan.json
 status=0
