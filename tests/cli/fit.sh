@@ -92,7 +92,7 @@ fit 2 "gpu=h100, but run.device (command line) is host: leave out one of them" g
 sed 's/threads: 1/threads: 1, device: host/' tiny.yaml > hosts.yaml
 fails 2 "gpu=64GiB, but run.device (hosts.yaml:1) is host" "$SLUICE" plan hosts.yaml gpu=64GiB
 
-# A node holds the arenas of its ranks, and what the first of two hops exchanges. With GPUs it also
+# A node holds the arenas of its ranks, and what the hops inside it exchange. With GPUs it also
 # holds the blocks that move parameters and moments between GPUs and files, 12 bytes each: half of
 # 70,512 parameters for 3 of 6 ranks. Padding
 # adds less than 256 for each of 4 units and 6 ranks. Another 63 rows of 48 make the vocabulary of
@@ -100,7 +100,7 @@ fails 2 "gpu=64GiB, but run.device (hosts.yaml:1) is host" "$SLUICE" plan hosts.
 # step.
 fit 0 "verified" --ranks 6 --local_ranks 3
 node=$(need host)
-test "$node" = $((3 * $(total device) + 3 * box)) || die "3 ranks need $node bytes"
+test "$node" = $((3 * $(total device) + 6 * box)) || die "3 ranks need $node bytes"
 fit 0 "of a node of 3 ranks" --ranks 6 --local_ranks 3 host=${node}B
 fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((node - 1))B
 fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((6 * 70512 - 1))B gpu=h100
