@@ -68,7 +68,7 @@ def keys(man):
                 found.append(
                     {
                         "key": key,
-                        "kind": kind.strip("()"),
+                        "kind": kind.removeprefix("(").removesuffix(")"),
                         "text": text,
                         "choices": [],
                         "example": "",
