@@ -7,11 +7,11 @@
  * Where parts cover each element once, these differences add up to that of the whole tensor. Any
  * other parts give another sum, but for one case in 2^40. */
 #include <limits.h>
-#include <mpi.h>
 #include <zlib.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "comm/messages.h"
 #include "io/checkpoint/private.h"
 
 enum { BITS = 32, WORDS = 2 + BITS }; /* elements, differences, bits of the CRCs */
@@ -67,23 +67,24 @@ enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_ta
 enum status checkpoint_crc_fault(struct comm *comm, int64_t elements, struct layout_range mine,
                                  int64_t *out)
 {
-  const int ranks = comm_ranks(comm);
-  struct layout_range *all = NULL; /* and an empty one at 0 */
+  int64_t ranks = 1;
+  void *gathered;
   const enum status status =
-      comm_agree(comm, mem_new(MEM_IO, ranks + 1, &all))
-          ?: COMM_MPI(MPI_Allgather(&mine, 2, MPI_INT64_T, all, 2, MPI_INT64_T,
-                                    *(MPI_Comm *)comm_mpi(comm)));
+      comm_mpi_gather(comm, MEM_IO, &mine, sizeof mine, &ranks, &gathered);
+  if (status)
+    return status;
+  const struct layout_range *all = gathered;
   *out = elements;
-  for (int i = 0; i < 2 * (ranks + 1) && !status; i++) {
-    const int64_t at = i % 2 ? all[i / 2].end : all[i / 2].begin;
+  for (int64_t i = -1; i < 2 * ranks; i++) {
+    const int64_t at = i < 0 ? 0 : i % 2 ? all[i / 2].end : all[i / 2].begin;
     int times = 0;
-    for (int r = 0; r < ranks; r++)
+    for (int64_t r = 0; r < ranks; r++)
       times += all[r].begin <= at && at < all[r].end;
     if (times != 1 && at < *out)
       *out = at;
   }
-  mem_free(all);
-  return status;
+  mem_free(gathered);
+  return STATUS_OK;
 }
 
 enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t t, int64_t crc)

@@ -32,7 +32,6 @@ enum { TAG = 46, MOST_ELEMENT = 8 /* bytes */ };
 struct part {
   int64_t at, end, tensor, rank;
 };
-enum { PART_WORDS = sizeof(struct part) / sizeof(int64_t) };
 
 struct writer {
   const struct checkpoint_data *data;
@@ -79,29 +78,14 @@ static enum status find_own_parts(struct writer *writer)
 /* Replaces this rank's parts by those of all ranks. */
 static enum status gather_parts(struct writer *writer)
 {
-  struct comm *comm = writer->data->comm;
-  const MPI_Comm *job = comm_mpi(comm);
-  const int ranks = comm_ranks(comm), mine = (int)writer->n * PART_WORDS;
-  int *words = NULL, *before = NULL;
-  struct part *all = NULL;
-  enum status status =
-      comm_agree(comm, mem_new(MEM_IO, ranks, &words) ?: mem_new(MEM_IO, ranks + 1, &before))
-          ?: COMM_MPI(MPI_Allgather(&mine, 1, MPI_INT, words, 1, MPI_INT, *job));
-  for (int r = 0; r < ranks && !status; r++)
-    before[r + 1] = before[r] + words[r];
-  status = status ?: comm_agree(comm, mem_new(MEM_IO, before[ranks] / PART_WORDS, &all))
-                  ?: COMM_MPI(MPI_Allgatherv(writer->parts, mine, MPI_INT64_T, all, words, before,
-                                             MPI_INT64_T, *job));
-  if (!status) {
-    mem_free(writer->parts);
-    writer->parts = all;
-    writer->n = before[ranks] / PART_WORDS;
-  }
-  mem_free(words);
-  mem_free(before);
+  void *all;
+  const enum status status = comm_mpi_gather(writer->data->comm, MEM_IO, writer->parts,
+                                             sizeof *writer->parts, &writer->n, &all);
   if (status)
-    mem_free(all);
-  return status;
+    return status;
+  mem_free(writer->parts);
+  writer->parts = all;
+  return STATUS_OK;
 }
 
 /* Collective. */

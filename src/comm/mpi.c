@@ -158,6 +158,54 @@ enum status comm_mpi_fold(MPI_Comm members, void *values, int64_t n, MPI_Datatyp
   return status;
 }
 
+/* A count per rank, and an element that counts as one. */
+static enum status gather_counted(struct comm *comm, const void *mine, int n, MPI_Datatype element,
+                                  int *counts, int *before, void *all)
+{
+  MPI_Request request;
+  enum status status = COMM_MPI_WAIT(
+      MPI_Iallgather(&n, 1, MPI_INT, counts, 1, MPI_INT, comm->world, &request), &request);
+  for (int r = 1; r < comm->ranks && !status; r++)
+    before[r] = before[r - 1] + counts[r - 1];
+  return status
+             ?: COMM_MPI_WAIT(MPI_Iallgatherv(mine, n, element, all, counts, before, element,
+                                              comm->world, &request),
+                              &request);
+}
+
+enum status comm_mpi_gather(struct comm *comm, enum mem_tag tag, const void *mine, int size,
+                            int64_t *n, void **all)
+{
+  int *counts = NULL;
+  void *memory = NULL;
+  struct span element = {.type = MPI_BYTE};
+  int64_t total = *n;
+  enum status status = comm_sum_i64(comm, &total, 1);
+  if (!status && total > count_limit)
+    status = status_set(STATUS_UNSUPPORTED, "%lld elements are more than one MPI call can gather",
+                        (long long)total);
+  if (status)
+    return status;
+  status = mem_new(tag, 2 * comm->ranks, &counts)
+      ?: mem_alloc(tag, (size_t)(total * size), &memory)
+      ?: derive(size, size, &element.type);
+  status = comm_agree(comm, status);
+  if (!status) {
+    comm_begin_call(comm);
+    status = comm_end_call(comm, gather_counted(comm, mine, (int)*n, element.type, counts,
+                                                counts + comm->ranks, memory));
+  }
+  status = free_type(&element.type, status);
+  mem_free(counts);
+  if (status) {
+    mem_free(memory);
+    return status;
+  }
+  *n = total;
+  *all = memory;
+  return STATUS_OK;
+}
+
 /* --- the transport: host memory, while the lane waits --- */
 
 /* transport_data is the shm of a group inside a node. It is NULL if the group sends messages. */

@@ -4,7 +4,7 @@
 #include <mpi.h>
 
 #include "base/mem.h"
-#include "comm/ops.h"
+#include "comm/messages.h"
 #include "comm/watchdog_channel.h"
 #include "config.h"
 #include "fixture.h"
@@ -213,6 +213,33 @@ TEST(more_than_mpi_can_count_is_refused)
   char byte = 0;
   comm_mpi_set_count_limit(1);
   assert_int_equal(comm_broadcast(job, &byte, (int64_t)INT_MAX + 1, 0), STATUS_UNSUPPORTED);
+  comm_mpi_set_count_limit(INT_MAX);
+}
+
+/* Rank r has r elements of 5 bytes, or all have none. Oracle: the bytes, from rank and place. */
+TEST(elements_of_all_ranks_are_gathered)
+{
+  enum { SIZE = 5 };
+  const int rank = comm_rank(job), ranks = comm_ranks(job);
+  unsigned char mine[8 * SIZE], *bytes;
+  void *all = NULL;
+  for (int i = 0; i < rank * SIZE; i++)
+    mine[i] = (unsigned char)(50 * rank + i);
+  for (int some = 0; some < 2; some++) {
+    int64_t n = some * rank, at = 0;
+    must(comm_mpi_gather(job, MEM_META, mine, SIZE, &n, &all));
+    assert_int_equal(n, some * ranks * (ranks - 1) / 2);
+    bytes = all;
+    for (int r = 0; r < some * ranks; r++)
+      for (int i = 0; i < r * SIZE; i++)
+        assert_int_equal(bytes[at++], (unsigned char)(50 * r + i));
+    mem_free(all);
+  }
+  int64_t n = 3;
+  comm_mpi_set_count_limit(3 * ranks - 1);
+  must_fail(comm_mpi_gather(job, MEM_META, mine, SIZE, &n, &all), STATUS_UNSUPPORTED,
+            "elements are more than one MPI call can gather");
+  assert_int_equal(n, 3);
   comm_mpi_set_count_limit(INT_MAX);
 }
 
