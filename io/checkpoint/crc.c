@@ -69,8 +69,7 @@ enum status checkpoint_crc_fault(struct comm *comm, int64_t elements, struct lay
 {
   int64_t ranks = 1;
   void *gathered;
-  const enum status status =
-      comm_mpi_gather(comm, MEM_IO, &mine, sizeof mine, &ranks, &gathered);
+  const enum status status = comm_mpi_gather(comm, MEM_IO, &mine, sizeof mine, &ranks, &gathered);
   if (status)
     return status;
   const struct layout_range *all = gathered;

@@ -12,7 +12,7 @@
  *
  * Ranks are numbered node by node, so nearly all messages stay inside a node. All ranks take the
  * blocks in the order of the file, and a send is complete before the next one begins. So the ranks
- * of the first unfinished block are all there, and it can be finished. A rank that has failed goes
+ * of the first unfinished block are all there, and it can be finished. A rank whose file fails goes
  * on with the exchange, because others wait for it. */
 #include <errno.h>
 #include <mpi.h>
@@ -200,39 +200,38 @@ static const char *find_bytes(struct writer *writer, const struct fragment *frag
   return buffer;
 }
 
-static enum status await(MPI_Request *request, const char *call)
+/* Other ranks wait for the messages of this one, so a failed call of MPI ends the job. */
+static void await(struct writer *writer, MPI_Request *request, const char *call)
 {
   if (*request == MPI_REQUEST_NULL)
-    return STATUS_OK;
+    return;
   checkpoint_now_at("waiting for ranks that write to the same blocks", true);
-  const enum status status = comm_mpi_wait(MPI_SUCCESS, call, request);
+  comm_must(writer->data->comm, comm_mpi_wait(MPI_SUCCESS, call, request));
   checkpoint_now_at(checkpoint_writing, false);
-  return status;
 }
 
-static enum status send(struct writer *writer, const struct fragment *fragment, int to)
+static void send(struct writer *writer, const struct fragment *fragment, int to)
 {
-  const enum status status = await(&writer->send, "MPI_Isend");
-  return status
-             ?: COMM_MPI(MPI_Isend(find_bytes(writer, fragment, writer->sent),
-                                   (int)(fragment->end - fragment->at), MPI_BYTE, to, TAG,
-                                   *(MPI_Comm *)comm_mpi(writer->data->comm), &writer->send));
+  struct comm *comm = writer->data->comm;
+  await(writer, &writer->send, "MPI_Isend");
+  const char *from = find_bytes(writer, fragment, writer->sent);
+  comm_must(comm, COMM_MPI(MPI_Isend(from, (int)(fragment->end - fragment->at), MPI_BYTE, to, TAG,
+                                     *(MPI_Comm *)comm_mpi(comm), &writer->send)));
 }
 
-static enum status receive(struct writer *writer, const struct fragment *fragment, char *to)
+static void receive(struct writer *writer, const struct fragment *fragment, char *to)
 {
-  return COMM_MPI(
-      MPI_Irecv(to, (int)(fragment->end - fragment->at), MPI_BYTE, (int)fragment->part->rank, TAG,
-                *(MPI_Comm *)comm_mpi(writer->data->comm), &writer->receives[writer->receiving++]));
+  struct comm *comm = writer->data->comm;
+  comm_must(comm, COMM_MPI(MPI_Irecv(to, (int)(fragment->end - fragment->at), MPI_BYTE,
+                                     (int)fragment->part->rank, TAG, *(MPI_Comm *)comm_mpi(comm),
+                                     &writer->receives[writer->receiving++])));
 }
 
-static enum status complete_receives(struct writer *writer)
+static void complete_receives(struct writer *writer)
 {
-  enum status status = STATUS_OK;
-  for (int i = 0; i < writer->receiving && !status; i++)
-    status = await(&writer->receives[i], "MPI_Irecv");
+  for (int i = 0; i < writer->receiving; i++)
+    await(writer, &writer->receives[i], "MPI_Irecv");
   writer->receiving = 0;
-  return status;
 }
 
 static bool ends_own_part(const struct writer *writer, const struct fragment *fragment)
@@ -259,46 +258,43 @@ static bool write_alone(struct writer *writer, int64_t block, struct cursor *cur
   return true;
 }
 
-/* Writes the block at the cursor, or sends this rank's bytes of it. Only a failure of MPI ends the
- * exchange. */
-static enum status write_block(struct writer *writer, struct cursor *cursor)
+/* Writes the block at the cursor, or sends this rank's bytes of it. */
+static void write_block(struct writer *writer, struct cursor *cursor)
 {
   const int64_t block = place(writer, cursor) / checkpoint_piece_bytes,
                 begin = block * checkpoint_piece_bytes;
   const int me = comm_rank(writer->data->comm), owner = (int)writer->parts[cursor->part].rank;
   const struct cursor first = *cursor;
   struct fragment fragment;
-  enum status status = STATUS_OK;
   if (write_alone(writer, block, cursor))
-    return STATUS_OK;
-  while (!status && take_fragment(writer, block, cursor, &fragment)) {
+    return;
+  while (take_fragment(writer, block, cursor, &fragment)) {
     char *const to = writer->block + (fragment.at - begin);
     if (fragment.part->rank == me && owner == me) {
       const char *from = find_bytes(writer, &fragment, to);
       if (from != to)
         memcpy(to, from, (size_t)(fragment.end - fragment.at));
     } else if (owner == me) {
-      status = receive(writer, &fragment, to);
+      receive(writer, &fragment, to);
     } else if (fragment.part->rank == me) {
-      status = send(writer, &fragment, owner);
+      send(writer, &fragment, owner);
     }
     if (ends_own_part(writer, &fragment))
       checkpoint_reached(CHECKPOINT_WROTE);
   }
-  if (owner == me)
-    status = status ?: complete_receives(writer);
-  if (!status && owner == me)
-    put_block(writer, block, first);
-  return status;
+  if (owner != me)
+    return;
+  complete_receives(writer);
+  put_block(writer, block, first);
 }
 
 static enum status write_blocks(struct writer *writer)
 {
-  enum status status = STATUS_OK;
   checkpoint_now_at(checkpoint_writing, false);
-  for (struct cursor cursor = {0}; cursor.part < writer->n && !status;)
-    status = write_block(writer, &cursor);
-  return status ?: await(&writer->send, "MPI_Isend") ?: writer->status;
+  for (struct cursor cursor = {0}; cursor.part < writer->n;)
+    write_block(writer, &cursor);
+  await(writer, &writer->send, "MPI_Isend");
+  return writer->status;
 }
 
 static enum status close_file(struct writer *writer, enum status status)

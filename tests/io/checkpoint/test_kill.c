@@ -3,12 +3,14 @@
  * again. This program starts itself under mpirun: `save DIR PHASE RANK` is the job that dies,
  * `check DIR STEP` the one after it. */
 #include <dirent.h>
+#include <mpi.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "comm/ops.h"
 #include "io/checkpoint/private.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
@@ -98,6 +100,43 @@ static int run_check(char **argv)
   return 0;
 }
 
+/* A message between ranks of two nodes that MPI refuses. */
+static char refused[8]; /* by this call */
+
+int MPI_Isend(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm members,
+              MPI_Request *request)
+{
+  return strcmp(refused, "Isend") == 0 ? MPI_ERR_OTHER
+                                       : PMPI_Isend(data, n, type, to, tag, members, request);
+}
+
+int MPI_Irecv(void *data, int n, MPI_Datatype type, int from, int tag, MPI_Comm members,
+              MPI_Request *request)
+{
+  return strcmp(refused, "Irecv") == 0 ? MPI_ERR_OTHER
+                                       : PMPI_Irecv(data, n, type, from, tag, members, request);
+}
+
+static const char *call_to_refuse;
+
+static void refuse(enum checkpoint_phase phase)
+{
+  if (phase == CHECKPOINT_OPENED)
+    snprintf(refused, sizeof refused, "%s", call_to_refuse);
+}
+
+/* refused DIR CALL */
+static int run_refused(char **argv)
+{
+  call_to_refuse = argv[1];
+  checkpoint_piece_bytes = 10007;
+  job->local_ranks = 1;
+  checkpoint_test_hook = refuse;
+  (void)save(argv[0], NEW, true);
+  comm_destroy(job);
+  return 99; /* has come back */
+}
+
 /* A store of which one rank cannot make its part, when the others can. */
 hid_t __real_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link,
                         hid_t creation, hid_t access);
@@ -130,6 +169,8 @@ static int run_job(char **argv)
     return run_save(argv + 1);
   if (strcmp(argv[0], "check") == 0)
     return run_check(argv + 1);
+  if (strcmp(argv[0], "refused") == 0)
+    return run_refused(argv + 1);
   if (strcmp(argv[0], "store") == 0)
     return run_store(argv + 1);
   enum status status = save(argv[1], OLD, false); /* first */
@@ -164,7 +205,7 @@ static bool is_killed(enum checkpoint_phase phase, int rank)
 
 static void refill(void)
 {
-  assert_int_equal(shell("rm -f '%s'/* '%s'/.step*", dir, dir), 0);
+  assert_int_equal(shell("rm -rf '%s'/* '%s'/.step*", dir, dir), 0);
   assert_int_equal(shell("cp '%s.first' '%s/step-00000010.h5'", dir, dir), 0);
 }
 
@@ -204,6 +245,24 @@ TEST(a_store_that_one_rank_cannot_make)
             dir, dir),
       0);
   assert_int_equal(shell("rmdir '%s/nvme'", dir), 0); /* it is empty */
+}
+
+/* The other rank waits for the message, and does not wait without end. */
+TEST(a_message_that_mpi_refuses)
+{
+  static const struct {
+    const char *call;
+    int rank;
+  } row[] = {{"Isend", 1}, {"Irecv", 0}}; /* the first block that two ranks hold is rank 0's */
+  for (int i = 0; i < 2; i++) {
+    refill();
+    assert_int_equal(shell("timeout 60 %s -n %d %s refused '%s' %s >/dev/null 2>'%s.errors'",
+                           mpirun, RANKS, self, dir, row[i].call, dir),
+                     status_exit_code(STATUS_LIBRARY));
+    assert_int_equal(shell("grep -q 'sluice: rank %d: MPI_%s failed: ' '%s.errors'", row[i].rank,
+                           row[i].call, dir),
+                     0);
+  }
 }
 
 /* The job ends with the sentence and the right exit code, and leaves nothing. */
