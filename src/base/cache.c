@@ -1,6 +1,7 @@
 /* Files of the user's cache: their folder, and their replacement by whole files. */
 #include "base/cache.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -76,4 +77,45 @@ bool cache_write(const char *path, const void *data, size_t bytes)
     return true;
   log_debug("%s was not written: %s", path, strerror(errno));
   return false;
+}
+
+/* The number of files in the folder whose names begin so. *oldest: one of them. mem_free. */
+static int count_files(DIR *folder, const char *begins, char **oldest)
+{
+  int n = 0;
+  struct timespec first = {0};
+  rewinddir(folder);
+  for (struct dirent *item; (item = readdir(folder));) {
+    struct stat info;
+    if (strncmp(item->d_name, begins, strlen(begins)) != 0 ||
+        fstatat(dirfd(folder), item->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+      continue;
+    const struct timespec written = info.st_mtim;
+    if (n++ > 0 && (written.tv_sec > first.tv_sec ||
+                    (written.tv_sec == first.tv_sec && written.tv_nsec >= first.tv_nsec)))
+      continue;
+    first = written;
+    mem_free(*oldest);
+    *oldest = mem_strdup(item->d_name);
+  }
+  return n;
+}
+
+void cache_trim(const char *kind, int most)
+{
+  char *path = mem_printf("%s-", kind), *begins = path ? cache_path(path) : NULL;
+  char *const name = begins ? strrchr(begins, '/') : NULL;
+  mem_free(path);
+  if (name)
+    *name = '\0';
+  DIR *folder = begins ? opendir(begins) : NULL;
+  for (bool more = folder; more;) {
+    char *oldest = NULL;
+    more = count_files(folder, name + 1, &oldest) > most && oldest &&
+           unlinkat(dirfd(folder), oldest, 0) == 0;
+    mem_free(oldest);
+  }
+  if (folder)
+    (void)closedir(folder);
+  mem_free(begins);
 }

@@ -13,3 +13,6 @@ char *cache_path(const char *name);
 /* The file appears under its name only when it is complete. A failure is logged for debugging, and
  * an older file stays as it is. Local. */
 bool cache_write(const char *path, const void *data, size_t bytes);
+
+/* Removes files FOLDER/sluice-KIND-* until `most` are left, the oldest ones first. Local. */
+void cache_trim(const char *kind, int most);

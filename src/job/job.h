@@ -70,7 +70,7 @@ struct job {
   struct trace_facts traced;
   struct trace_run *trace; /* of the training plan's executor, if train.trace is set */
   struct watchdog *start;  /* NULL: nothing watches the work before the steps */
-  char *rates_of;          /* the machine and the model of job_rates(); NULL: it was not called */
+  char *rates_of; /* of rank 0: machine and model of job_rates(); NULL: it was not called */
   int threads;
   double predicted_s;     /* of a training step, by the choice of settings; 0: nothing was chosen */
   int64_t resident_start; /* VmRSS before the first allocation of the job */

@@ -125,8 +125,9 @@ extern const struct update job_rates_update;
 /* The rates of this machine for the start of a job with its place and its model, equal on all
  * ranks. They come from the user's cache, or are measured within a second and written there: of
  * copies and host memory only if the device's memory is apart, of codecs those of the deck, and not
- * of the disk. The file is for this program, host of rank 0, device, number of ranks, model and
- * micro-batch. A file that cannot be read or written is no error. Collective. */
+ * of the disk. The file is for this version of the program, the kind of machine of rank 0, numbers
+ * of ranks, model and micro-batch. The 64 newest files are kept. A file that cannot be read or
+ * written is no error. Collective. */
 enum status job_rates(struct job *job, struct plan_rates *out);
 
 /* The passes of a model and their keys. */

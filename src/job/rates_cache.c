@@ -9,17 +9,18 @@
 #include "base/append.h"
 #include "base/cache.h"
 #include "base/clock.h"
-#include "base/commit.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
+#include "comm/mpi_info.h"
 #include "compress/compress.h"
 #include "config.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
 #include "job/rates.h"
 
-enum { MOST_BYTES = 16 << 20, MOST_MATRIX = 4096, LINE_BYTES = 1024 };
+enum { MOST_BYTES = 16 << 20, MOST_MATRIX = 4096, LINE_BYTES = 1024, MOST_FILES = 64 };
 static const double rate_s = 0.02; /* for a rate of MOST_BYTES; fewer bytes take less */
 
 static const char head[] =
@@ -68,38 +69,63 @@ static void want_sizes(const struct job *job, struct job_rates_wanted *wanted)
   wanted->matrix = rows < MOST_MATRIX ? rows : MOST_MATRIX;
 }
 
-/* The line of a file that says what its rates are of. */
-static enum status describe(const struct job *job, struct job_rates_wanted *wanted,
-                            char line[LINE_BYTES])
+static enum status want(const struct job *job, struct deck_shape *shape,
+                        struct job_rates_wanted *wanted)
 {
-  const struct model_config *m = &job->model->config;
-  struct deck_shape shape;
   struct deck_policy policy;
-  char host[256] = "";
   const enum status status =
-      deck_resolve(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), &shape, &policy);
+      deck_resolve(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), shape, &policy);
   if (status)
     return status;
   *wanted = (struct job_rates_wanted){
       .links = true, .copies = !job->device->model.host_memory || policy.host_state};
   want_codecs(&policy, wanted);
   want_sizes(job, wanted);
-  (void)gethostname(host, sizeof host - 1);
-  snprintf(line, LINE_BYTES,
-           "# sluice %s %s, %s, %s %s, %s, %d threads, %d ranks, %d on a node, %s, copies %d, ",
-           PACKAGE_VERSION, sluice_commit, host, job->device->ops->name, job->device->product,
-           job->place.precision, job->threads, comm_ranks(job->comm), comm_local_ranks(job->comm),
-           comm_transport_text(job->comm), wanted->copies);
+  return STATUS_OK;
+}
+
+/* The kind of the first processor: a name, or on some architectures a number. */
+static void append_processor(char line[LINE_BYTES])
+{
+  static const char *const keys[] = {"model name", "CPU part", "cpu"};
+  char text[4096];
+  const char *at = NULL;
+  if (!open_read_text("/proc/cpuinfo", text, sizeof text))
+    return;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys && !at; i++)
+    at = strstr(text, keys[i]);
+  at = at ? strpbrk(at, ":\n") : NULL;
+  if (at && *at == ':')
+    append_text(line, LINE_BYTES, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
+/* The line of a file that says what its rates are of. It describes the machine and does not name
+ * it, because a job of a cluster seldom gets the nodes of an earlier one. */
+static void describe(const struct job *job, const struct deck_shape *shape,
+                     const struct job_rates_wanted *wanted, char line[LINE_BYTES])
+{
+  const struct model_config *m = &job->model->config;
+  struct comm_fabric fabric;
+  int gpus = 0;
+  (void)job_count_gpus(job->deck, &gpus);
+  comm_fabric_read("/sys/class", &fabric);
+  snprintf(line, LINE_BYTES, "# sluice %s, %s %s, %d GPUs, %ld CPUs", PACKAGE_VERSION,
+           job->device->ops->name, job->device->product, gpus, sysconf(_SC_NPROCESSORS_CONF));
+  append_processor(line);
+  append_text(line, LINE_BYTES,
+              ", fabric %s, %s, %d threads, %d ranks, %d on a node, %s, copies %d, ", fabric.text,
+              job->place.precision, job->threads, comm_ranks(job->comm),
+              comm_local_ranks(job->comm), comm_transport_text(job->comm), wanted->copies);
   for (int c = 0; c < CODECS; c++)
     append_text(line, LINE_BYTES, "%d", wanted->codec[c]);
-  const int64_t sizes[] = {m->layers,   m->width,       m->heads,         m->context,     m->vocab,
-                           m->ffn,      m->head_width,  m->window,        m->window_from, m->tied,
-                           m->kv_heads, shape.sequence, shape.micro_batch};
+  const int64_t sizes[] = {m->layers,         m->width, m->heads,      m->context,
+                           m->vocab,          m->ffn,   m->head_width, m->window,
+                           m->window_from,    m->tied,  m->kv_heads,   shape->sequence,
+                           shape->micro_batch};
   append_text(line, LINE_BYTES, ", %s", m->arch);
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     append_text(line, LINE_BYTES, " %lld", (long long)sizes[i]);
   append_text(line, LINE_BYTES, "\n");
-  return STATUS_OK;
 }
 
 /* ---- the file ---- */
@@ -157,21 +183,22 @@ static char *read_file(const char *path, const char *line)
 static void write_file(const char *path, const char *text)
 {
   char *whole = path ? mem_printf("%s%s", text, seal_of(text).text) : NULL;
-  if (whole)
-    (void)cache_write(path, whole, strlen(whole));
+  if (whole && cache_write(path, whole, strlen(whole)))
+    cache_trim("rates", MOST_FILES);
   mem_free(whole);
 }
 
 /* ---- the start ---- */
 
-/* Of rank 0 on all ranks: its file, or else what all measure. Collective. */
+/* Of rank 0 on all ranks: its file, or else what all measure. Other ranks do not touch the folder.
+ * Collective. */
 static enum status get_text(const struct job *job, const struct job_rates_wanted *wanted,
-                            const char *path, const char *line, char **text)
+                            const char *line, char **text)
 {
   struct comm *comm = job->comm;
   struct plan_rates measured;
   const bool leads = comm_rank(comm) == 0;
-  char *found = leads ? read_file(path, line) : NULL;
+  char *path = leads ? path_of(line) : NULL, *found = leads ? read_file(path, line) : NULL;
   const double start = clock_s();
   int64_t known = found != NULL;
   enum status status = comm_broadcast(comm, &known, sizeof known, 0);
@@ -186,6 +213,7 @@ static enum status get_text(const struct job *job, const struct job_rates_wanted
       write_file(path, found);
     }
   }
+  mem_free(path);
   *text = found;
   status = comm_agree(comm, status);
   return status ? status : comm_broadcast_text(comm, text, 0);
@@ -194,16 +222,18 @@ static enum status get_text(const struct job *job, const struct job_rates_wanted
 enum status job_rates(struct job *job, struct plan_rates *out)
 {
   struct job_rates_wanted wanted;
-  char line[LINE_BYTES], *text = NULL;
-  enum status status = comm_agree(job->comm, describe(job, &wanted, line));
+  struct deck_shape shape;
+  char line[LINE_BYTES] = "", *text = NULL;
+  enum status status = comm_agree(job->comm, want(job, &shape, &wanted));
   if (status)
     return status;
-  mem_free(job->rates_of);
-  job->rates_of = mem_strdup(line);
-  char *path = path_of(line);
-  status = get_text(job, &wanted, path, line, &text)
+  if (comm_rank(job->comm) == 0) {
+    describe(job, &shape, &wanted, line);
+    mem_free(job->rates_of);
+    job->rates_of = mem_strdup(line);
+  }
+  status = get_text(job, &wanted, line, &text)
                ?: comm_agree(job->comm, job_rates_parse("rates", text, out));
-  mem_free(path);
   mem_free(text);
   return status;
 }

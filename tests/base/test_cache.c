@@ -2,6 +2,7 @@
  * the list of the folder's files, after each replacement. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -82,6 +83,37 @@ TEST(a_file_is_replaced_as_a_whole)
   assert_int_equal(mkdir(path, 0700), 0);
   assert_false(cache_write(path, "in place of a folder", 20));
   assert_int_equal(files_in(folder), 1); /* the folder, and no temporary file */
+}
+
+/* Oracle: the times that the test sets. Neither names nor the order of writing decide. */
+TEST(the_newest_files_are_kept)
+{
+  static const struct {
+    const char *name;
+    long seconds, ns;
+    bool stays;
+  } row[] = {{"sluice-rates-b", 9, 0, true},       {"sluice-rates-a", 7, 1, false},
+             {"sluice-rates-d", 8, 2, true},       {"sluice-rates-c", 8, 1, false},
+             {"sluice-rates-9.XXXX", 6, 0, false}, {"sluice-ratesx", 1, 0, true},
+             {"sluice-matmul-a", 1, 0, true},      {"rates-a", 1, 0, true}};
+  enum { ROWS = sizeof row / sizeof *row };
+  char folder[64], path[ROWS][96];
+  snprintf(folder, sizeof folder, "%s/many", dir);
+  set("XDG_CACHE_HOME", folder);
+  mem_free(cache_path("rates")); /* makes the folder */
+  for (int r = 0; r < ROWS; r++) {
+    const struct timespec times[2] = {{0, UTIME_OMIT}, {row[r].seconds, row[r].ns}};
+    snprintf(path[r], sizeof path[r], "%s/%s", folder, row[r].name);
+    assert_true(cache_write(path[r], "x", 1));
+    assert_int_equal(utimensat(AT_FDCWD, path[r], times, 0), 0);
+  }
+  cache_trim("rates", 5);
+  assert_int_equal(files_in(folder), ROWS);
+  cache_trim("rates", 2);
+  for (int r = 0; r < ROWS; r++)
+    assert_int_equal(access(path[r], F_OK) == 0, row[r].stays);
+  set("XDG_CACHE_HOME", "/nowhere");
+  cache_trim("rates", 0);
 }
 
 static int start(void **state)

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "comm/mpi_info.h"
 #include "io/text/file.h"
 #include "job/rates.h"
 #include "ranks.h"
@@ -32,11 +33,32 @@ static void end(void)
   fixture_end(&job);
 }
 
+/* The machine that a start finds. */
+static struct comm_fabric found;
+static char product[sizeof job.device->product];
+
+void __wrap_comm_fabric_read(const char *root, struct comm_fabric *out);
+void __wrap_comm_fabric_read(const char *root, struct comm_fabric *out)
+{
+  assert_string_equal(root, "/sys/class");
+  *out = found;
+}
+
+/* A folder is one call of a file system that all ranks share. */
+int __real_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+  assert_int_equal(comm_rank(comm), 0);
+  return __real_mkdir(path, mode);
+}
+
 /* All ranks have the same numbers. */
 static struct plan_rates rates_of(const char *keys)
 {
   struct plan_rates rates;
   start(keys);
+  snprintf(job.device->product, sizeof product, "%s", product);
   must(job_rates(&job, &rates));
   must(comm_check_same(comm, "rates", &rates, sizeof rates));
   end();
@@ -143,6 +165,39 @@ TEST(another_job_has_a_file_of_its_own)
   }
   assert_true(rates_of("run.seed=5").gemm_flops == 1234567e9);
   cached(1 + OTHERS);
+  remove_all();
+}
+
+TEST(another_machine_has_a_file_of_its_own)
+{
+  begin("machine");
+  (void)rates_of("");
+  change("\ngemm: ", "\ngemm: 1234567  # ", true);
+  snprintf(found.text, sizeof found.text, "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR)");
+  assert_true(rates_of("").gemm_flops != 1234567e9);
+  found.text[0] = '\0';
+  snprintf(product, sizeof product, "NVIDIA H200");
+  assert_true(rates_of("").gemm_flops != 1234567e9);
+  product[0] = '\0';
+  assert_true(rates_of("").gemm_flops == 1234567e9);
+  cached(3);
+  remove_all();
+}
+
+/* A file of any other machine is removed when a file is written, if it is the oldest one. */
+TEST(files_do_not_pile_up)
+{
+  enum { MOST = 64 };
+  begin("many");
+  for (int i = 0; i < MOST + 5 && comm_rank(comm) == 0; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "sluice-rates-%016x", i);
+    must(file_write_all(file_path(folder, name).text, "", 0));
+  }
+  must(comm_barrier(comm));
+  (void)rates_of("");
+  cached(MOST);
+  assert_true(rates_of("").gemm_flops > 0);
   remove_all();
 }
 
