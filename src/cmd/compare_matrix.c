@@ -166,12 +166,18 @@ static enum status list_differences(const struct deck *a, const struct deck *b, 
   return status;
 }
 
-/* run.steps is not in the hash, because a run may be extended. The schedule of the learning rate
- * then differs, so such a run is not comparable. */
+/* Values that the run has chosen do not count. run.steps is not in the hash, because a run may be
+ * extended. The schedule of the learning rate then differs, so such a run is not comparable. */
 static enum status compare_decks(const struct matrix_run *run, const struct deck *deck,
-                                 const struct deck *old)
+                                 struct deck *old)
 {
   char hash[17], keys[400];
+  for (const struct option *o = deck_table; o->name; o++)
+    if (o->chosen && !options_is_set(deck->set, o->name)) {
+      const enum status status = options_resolve_from(old->set, run->dir, o->name, "auto");
+      if (status)
+        return status;
+    }
   deck_hash(old, hash);
   if (!strcmp(hash, run->hash) && old->run.steps == run->steps)
     return STATUS_OK;

@@ -142,7 +142,7 @@ static void print_faster(const struct plan_facts *facts)
 {
   const enum room room = facts->job.plans[0]->input.device->host_memory ? ROOM_HOST : ROOM_DEVICE;
   const struct choice *best = &facts->other.best;
-  if (!best->fits || best->step_s >= 0.99 * facts->now.step_s)
+  if (!best->fits || !search_gains(best, &facts->now))
     return;
   printf("faster, and fits: %s, %s, step %.2fx\n", *best->changes ? best->changes : "the defaults",
          fit_gib(best->rooms.need[room]).text, best->step_s / facts->now.step_s);

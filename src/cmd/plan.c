@@ -310,9 +310,8 @@ static enum status choose(const struct plan_facts *facts, struct chosen *chosen,
                           struct settings *all)
 {
   const struct search *job = &facts->job;
-  const struct plan_rates nominal =
-      choose_nominal_rates(job->plans[0]->input.device, job->plans[0]->input.threads,
-                           job->plans[0]->input.ranks, job->local_ranks);
+  const struct plan_rates nominal = choose_nominal_rates(
+      job->plans[0]->input.device, job->plans[0]->input.ranks, job->local_ranks);
   struct plan_rates rates = facts->rates ? *facts->rates : nominal;
   struct search described = *job, measured = *job;
   struct chosen of_all = {0};

@@ -18,6 +18,7 @@
 
 const char options_auto[] = "auto";
 static const char unset_by[] = "default"; /* where a value that nobody set comes from */
+static const char chosen_by[] = "chosen at the start"; /* may be followed by the name of a file */
 
 static void *field(const struct option_set *set, const struct option *option)
 {
@@ -482,9 +483,10 @@ enum status options_store(struct option_set *set, int index, const struct option
 {
   const struct option *option = &set->table[index];
   char *item[] = {(char *)option->value};
-  const struct option_given unset = {.where = unset_by, .n = 1, .item = item};
+  const struct option_given unset = {.where = options_auto, .n = 1, .item = item};
   void *to = field(set, option);
-  if (option->chosen && !given->list && strcmp(given->item[0], options_auto) == 0)
+  if (option->chosen && !given->list && strcmp(given->item[0], options_auto) == 0 &&
+      strcmp(given->where, unset_by) != 0)
     given = &unset;
   enum status status = options_check_paths(option, given);
   if (status)
@@ -641,9 +643,23 @@ enum status options_resolve_from(struct option_set *set, const char *where, cons
   return store_text(set, index, where, value);
 }
 
-enum status options_choose(struct option_set *set, const char *name, const char *value)
+enum status options_choose(struct option_set *set, const char *name, const char *value,
+                           const char *before)
 {
-  return options_resolve_from(set, OPTIONS_CHOSEN, name, value);
+  char *where = mem_printf("%s%s%s", chosen_by, before ? " of " : "", before ? before : "");
+  const enum status status = where ? options_resolve_from(set, where, name, value) : STATUS_MEMORY;
+  mem_free(where);
+  return status;
+}
+
+bool options_is_chosen(const struct option_set *set, const char *name)
+{
+  return strncmp(options_where(set, name), chosen_by, sizeof chosen_by - 1) == 0;
+}
+
+bool options_is_freed(const struct option_set *set, const char *name)
+{
+  return strcmp(options_where(set, name), options_auto) == 0;
 }
 
 enum status options_assign(struct option_set *set, const char *assignment)
@@ -769,7 +785,7 @@ bool options_has(const struct option *table, const char *name)
 
 bool options_is_set(const struct option_set *set, const char *name)
 {
-  return strcmp(options_where(set, name), unset_by) != 0;
+  return strcmp(options_where(set, name), unset_by) != 0 && !options_is_freed(set, name);
 }
 
 const char *options_where(const struct option_set *set, const char *name)
@@ -821,9 +837,9 @@ uint64_t options_hash(const struct option_set *set)
   uint64_t hash = HASH_START;
   for (const struct option *option = set->table; option->name; option++)
     if (!option->unhashed) {
-      const bool chosen = !strcmp(options_where(set, option->name), OPTIONS_CHOSEN);
       hash = hash_string(hash, option->name);
-      hash = chosen ? hash_default(hash, option) : hash_value(hash, option, field(set, option));
+      hash = options_is_chosen(set, option->name) ? hash_default(hash, option)
+                                                  : hash_value(hash, option, field(set, option));
     }
   return hash;
 }

@@ -121,10 +121,13 @@ bool options_is_site(const struct option_set *set, const char *name);
 enum status options_resolve_from(struct option_set *set, const char *where, const char *name,
                                  const char *value);
 
-/* Set a value that the program has chosen. options_hash() has the default in its place, because a
- * choice may depend on measured times. */
-#define OPTIONS_CHOSEN "chosen at the start"
-enum status options_choose(struct option_set *set, const char *name, const char *value);
+/* Set a value that the program has chosen, now or (`before`) when it wrote this file; NULL: now.
+ * options_hash() has the default in its place, because a choice may depend on measured times. */
+enum status options_choose(struct option_set *set, const char *name, const char *value,
+                           const char *before);
+bool options_is_chosen(const struct option_set *set, const char *name);
+/* Whether a file or the command line says "auto". Local. */
+bool options_is_freed(const struct option_set *set, const char *name);
 
 /* A copy of `from`, its values in `values`, and where they come from. Free with options_destroy.
  * Local. */

@@ -15,19 +15,15 @@
 
 /* ---- rates by description ---- */
 
-/* Of a multiprocessor of a GPU, a thread of a host, and their links. Network ports of a node are
+/* Of a multiprocessor of a GPU, a rank on a host, and their links. Network ports of a node are
  * not known before its ranks use them, so they count as one of 100 Gbit/s for each GPU, and of 10
  * Gbit/s for a node without GPUs. */
-struct plan_rates choose_nominal_rates(const struct device_model *model, int threads, int ranks,
-                                       int local_ranks)
+struct plan_rates choose_nominal_rates(const struct device_model *model, int ranks, int local_ranks)
 {
   const bool host = model->host_memory, several = local_ranks < ranks;
-  const double units = host ? threads : model->gpu.multiprocessors;
   const double network = host ? 1.2e9 : 12e9 * local_ranks;
   return (struct plan_rates){
-      .gemm_flops = units * (host                ? 4e10
-                             : model->gpu.hopper ? 5e12
-                                                 : 2.5e12),
+      .gemm_flops = host ? 2e11 : model->gpu.multiprocessors * (model->gpu.hopper ? 5e12 : 2.5e12),
       .memory_bytes = host                ? 1e10
                       : model->gpu.hopper ? 3.5e12
                                           : 1.5e12,
@@ -102,11 +98,14 @@ enum status choose_settings(const struct search *described, const struct search 
   rest.deck = &deck;
   status = search_best(&rest, false, &out->best);
   prefix(out->text, &out->best.best);
-  if (!out->best.best.fits) /* the advice of what does not fit is relative to the defaults */
-    out->best.best = defaults;
   for (int i = 0; i < out->best.n; i++)
     prefix(out->text, &out->best.of[i]);
-  snprintf(out->text, sizeof out->text, "%s", out->best.best.changes);
+  /* What fits no memory is advised relative to the defaults. What fits the whole memory keeps its
+   * order of sums, although not all of the memory is free. */
+  if (out->best.best.fits)
+    snprintf(out->text, sizeof out->text, "%s", out->best.best.changes);
+  else if (!by_description.best.fits)
+    *out->text = '\0';
   out->step_s = out->best.best.step_s;
   out->default_s = defaults.step_s;
   out->default_fits = defaults.fits;
@@ -117,16 +116,18 @@ enum status choose_settings(const struct search *described, const struct search 
 /* On rank 0. `rates` may lack some. */
 static enum status search_here(const struct job *job, enum job_use use, struct plan_rates *rates,
                                const struct job_limits *whole, const struct job_limits *now,
-                               struct chosen *out)
+                               bool even, struct chosen *out)
 {
   const struct plan *plans[JOB_PLANS];
   const bool at_rest = !job_moves_state(job, use);
-  const struct plan_rates nominal = choose_nominal_rates(
-      &job->device->model, job->threads, comm_ranks(job->comm), comm_local_ranks(job->comm));
+  const int local = comm_local_ranks(job->comm);
+  const struct plan_rates nominal =
+      choose_nominal_rates(&job->device->model, comm_ranks(job->comm), local);
   const struct job_site of_whole = {job, use, whole, at_rest}, of_now = {job, use, now, at_rest};
   const struct search described = {.deck = job->deck,
                                    .use = use,
-                                   .local_ranks = comm_local_ranks(job->comm),
+                                   .local_ranks = local,
+                                   .uneven = !even,
                                    .n = job_list_plans(job, plans),
                                    .plans = plans,
                                    .rates = &nominal,
@@ -157,14 +158,14 @@ enum status choose_apply(const char *text, struct deck *deck)
        word = strtok_r(NULL, " ", &rest)) {
     char *value = strchr(word, '=');
     *value++ = '\0';
-    status = options_choose(deck->set, word, value);
+    status = options_choose(deck->set, word, value, NULL);
   }
   for (const struct option *option = deck_table; option->name && !status; option++) {
     char *value = NULL;
     if (!is_free(deck, option))
       continue;
-    status =
-        options_print_value(option, deck, &value) ?: options_choose(deck->set, option->name, value);
+    status = options_print_value(option, deck, &value)
+                 ?: options_choose(deck->set, option->name, value, NULL);
     mem_free(value);
   }
   return status ?: deck_check(deck);
@@ -178,7 +179,7 @@ static enum status list_chosen(const struct deck *deck, char *text, size_t size)
   *text = '\0';
   for (const struct option *option = deck_table; option->name && !status; option++) {
     char *value = NULL;
-    if (strcmp(options_where(deck->set, option->name), OPTIONS_CHOSEN) != 0)
+    if (!options_is_chosen(deck->set, option->name))
       continue;
     status = options_print_value(option, deck, &value);
     if (!status && strcmp(value, "auto") != 0)
@@ -209,16 +210,25 @@ enum status job_choose(struct job *job, enum job_use use, bool *changed)
   struct chosen chosen = {.text = ""};
   struct job_limits whole, now;
   struct plan_rates rates;
+  int64_t local[] = {comm_local_ranks(job->comm), -comm_local_ranks(job->comm)};
   *changed = false;
   if (!(job_trains(use) || use == JOB_BENCH) || !search_is_free(job->deck))
     return STATUS_OK;
   watchdog_start(job->start, "choosing settings");
   enum status status = comm_agree(job->comm, job_find_limits(job, false, &whole)
                                                  ?: job_find_limits(job, true, &now));
-  status = status ?: least_of_ranks(job->comm, &whole) ?: least_of_ranks(job->comm, &now);
-  status = status ?: job_rates(job, &rates);
-  if (!status && comm_rank(job->comm) == 0)
-    status = search_here(job, use, &rates, &whole, &now, &chosen);
+  status = status
+      ?: least_of_ranks(job->comm, &whole)
+      ?: least_of_ranks(job->comm, &now)
+      ?: comm_max_i64(job->comm, local, 2);
+  if (status)
+    return status;
+  if (job_rates(job, &rates)) { /* a choice by nominal rates is better than no start */
+    log_warn_alike("settings are chosen by nominal rates: %s", status_text());
+    rates = (struct plan_rates){0};
+  }
+  if (comm_rank(job->comm) == 0)
+    status = search_here(job, use, &rates, &whole, &now, local[0] == -local[1], &chosen);
   status = comm_agree(job->comm, status) ?: comm_broadcast(job->comm, &chosen, sizeof chosen, 0);
   status = status ?: comm_agree(job->comm, choose_apply(chosen.text, job->deck));
   if (status)
@@ -228,23 +238,46 @@ enum status job_choose(struct job *job, enum job_use use, bool *changed)
   return log_choice(job, &chosen);
 }
 
-enum status choose_resumed(const struct deck *saved, const char *path, struct deck *deck)
+/* Whether all ranks can use the deck; if not, the status text says why. Collective. */
+static enum status check_here(struct comm *comm, const struct deck *deck)
+{
+  struct deck_shape shape;
+  struct deck_policy policy;
+  return comm_agree(comm,
+                    deck_resolve(deck, comm_ranks(comm), comm_local_ranks(comm), &shape, &policy));
+}
+
+/* Keys that the deck names as auto are chosen again. */
+static enum status take(const struct deck *saved, const char *path, struct deck *deck)
 {
   enum status status = STATUS_OK;
   for (const struct option *option = deck_table; option->name && !status; option++) {
     char *value = NULL;
-    if (!is_free(deck, option))
+    if (!is_free(deck, option) || options_is_freed(deck->set, option->name))
       continue;
     status = options_print_value(option, saved, &value)
-                 ?: options_resolve_from(deck->set, path, option->name, value);
+                 ?: options_choose(deck->set, option->name, value, path);
     mem_free(value);
   }
-  if (status || !deck_check(deck))
+  return status;
+}
+
+enum status choose_resumed(struct comm *comm, const struct deck *saved, const char *path,
+                           struct deck *deck)
+{
+  char words[sizeof((struct chosen){0}.text)];
+  enum status status =
+      comm_agree(comm, take(saved, path, deck) ?: list_chosen(deck, words, sizeof words));
+  if (status || !*words)
     return status;
+  if (!check_here(comm, deck)) {
+    log_note("settings of %s:%s", path, words);
+    return STATUS_OK;
+  }
   log_info("settings are chosen again, because those of %s do not go with this deck: %s", path,
            status_text());
   for (const struct option *option = deck_table; option->name && !status; option++)
-    if (option->chosen && !strcmp(options_where(deck->set, option->name), path))
+    if (options_is_chosen(deck->set, option->name))
       status = options_resolve_from(deck->set, path, option->name, "auto");
-  return status;
+  return comm_agree(comm, status);
 }

@@ -10,8 +10,9 @@
 #include "job/search.h"
 
 /* Rates that the description of a machine gives: ranks on nodes of `local_ranks`, each with such a
- * device and so many threads. Within a factor of two of measured ones. Pure. Local. */
-struct plan_rates choose_nominal_rates(const struct device_model *model, int threads, int ranks,
+ * device. A host's number of threads does not count, because threads never change the order of
+ * sums. Pure. Local. */
+struct plan_rates choose_nominal_rates(const struct device_model *model, int ranks,
                                        int local_ranks);
 
 /* Gives missing rates their nominal values, because work without a rate takes no time, so that a
@@ -23,7 +24,7 @@ struct chosen {
   char text[640];
   double step_s, default_s; /* predicted by measured rates */
   bool default_fits;
-  struct settings best;     /* of the search with measured rates */
+  struct settings best; /* of the search with measured rates */
 };
 /* Both searches are of one job. `described` has nominal rates and the whole memories of the
  * machine. `measured` has measured rates and the memories that are free. Local. */
@@ -37,6 +38,8 @@ enum status choose_apply(const char *text, struct deck *deck);
  * all ranks. Collective. */
 enum status job_choose(struct job *job, enum job_use use, bool *changed);
 /* Gives the free keys of `deck` the values of the deck that a checkpoint on as many ranks holds, so
- * that a resumed run does the same sums. If they contradict other keys, the keys stay free. Local.
- */
-enum status choose_resumed(const struct deck *saved, const char *path, struct deck *deck);
+ * that a resumed run does the same sums. A key that says "auto" stays free. If the values
+ * contradict other keys or do not go with these nodes, all stay free, and the log says so.
+ * Collective. */
+enum status choose_resumed(struct comm *comm, const struct deck *saved, const char *path,
+                           struct deck *deck);

@@ -324,6 +324,8 @@ enum status job_find_limits(const struct job *job, bool free, struct job_limits 
                              .lock = mem_lock_limit_bytes()};
   if (!job->device->model.host_memory) {
     status = job->device->ops->memory(job->device, &used, &all);
+    if (job->device_all > 0)
+      used = job->device_used;
     out->device =
         device_model_room(&job->device->model, comm_ranks(job->comm), free ? used : 0, all);
   }

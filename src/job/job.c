@@ -68,8 +68,8 @@ static enum status note_hops(struct job *job)
   static const char key[] = "shard.hops";
   return options_is_set(job->deck->set, key)
              ? STATUS_OK
-             : comm_agree(job->comm,
-                          options_choose(job->deck->set, key, job->shape.two_hops ? "2" : "1"));
+             : comm_agree(job->comm, options_choose(job->deck->set, key,
+                                                    job->shape.two_hops ? "2" : "1", NULL));
 }
 
 /* With the defaults of free keys, then with the chosen values if they differ. */
@@ -135,6 +135,15 @@ static enum status create_parts(struct job *job, enum job_use use)
              : comm_agree(job->comm, job_check_fits(job, use, job_list_plans(job, plans), plans));
 }
 
+/* Collective. */
+static enum status read_device_memory(struct job *job)
+{
+  const struct device_ops *ops = job->device->ops;
+  return job->device->model.host_memory
+             ? STATUS_OK
+             : comm_agree(job->comm, ops->memory(job->device, &job->device_used, &job->device_all));
+}
+
 /* Prepares the job up to its memory. The caller must destroy *out, whatever the status.
  * Collective. */
 static enum status begin(struct comm *comm, struct deck *deck, enum job_use use, struct job **out)
@@ -151,7 +160,7 @@ static enum status begin(struct comm *comm, struct deck *deck, enum job_use use,
   if (deck->comm.timeout > 0)
     status = watchdog_create(comm, NULL, deck->comm.timeout, &job->start);
   watchdog_start(job->start, "taking its place on the node");
-  status = status ?: job_take_place(job) ?: create_parts(job, use);
+  status = status ?: job_take_place(job) ?: read_device_memory(job) ?: create_parts(job, use);
   return status ? status : comm_say_warnings(comm);
 }
 

@@ -72,8 +72,11 @@ struct job {
   struct watchdog *start;  /* NULL: nothing watches the work before the steps */
   char *rates_of; /* of rank 0: machine and model of job_rates(); NULL: it was not called */
   int threads;
-  double predicted_s;     /* of a training step, by the choice of settings; 0: nothing was chosen */
-  int64_t resident_start; /* VmRSS before the first allocation of the job */
+  double predicted_s; /* of a training step, by the choice of settings; 0: nothing was chosen */
+  int64_t device_used, device_all; /* bytes of a device with memory of its own when the job took its
+                                      place, before this process has loaded libraries for it; all
+                                      0: unknown */
+  int64_t resident_start;          /* VmRSS before the first allocation of the job */
 };
 
 /* Fills topo, place, device, host and threads of a job whose comm and deck are set, as the keys

@@ -164,8 +164,7 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
   for (size_t i = 0; i < sizeof useless / sizeof *useless; i++) {
     const char *key = useless[i].key;
     if (!facts[useless[i].when[0]] || !facts[useless[i].when[1]] || !strcmp(key, last) ||
-        !is_chosen(deck, key, useless[i].value) ||
-        !strcmp(options_where(deck->set, key), OPTIONS_CHOSEN))
+        !is_chosen(deck, key, useless[i].value) || options_is_chosen(deck->set, key))
       continue;
     last = key;
     if (options_is_typed(deck->set, key))

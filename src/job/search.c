@@ -11,7 +11,7 @@
 
 /* FEW: micro-batches of a step that is planned roughly. MOST_WORK: instructions that a descent may
  * plan, about a second. */
-enum { FEW = 4, MOST_WORK = 200000 };
+enum { FEW = 4, MOST_WORK = 150000 };
 
 bool rooms_is_short(const struct rooms *rooms, enum room room)
 {
@@ -113,6 +113,7 @@ static enum status plan_deck(const struct search *job, const struct plan *plan,
     input.shape.micros = manner.most_micros;
     input.shape.rank_batch = manner.most_micros * input.shape.micro_batch;
   }
+  input.shape.two_hops &= !job->uneven;
   if (same && input.shape.group == now->shape.group) /* the ranks have agreed on their nodes */
     input.policy.one_node = now->policy.one_node;
   status = plan_build(&input, out) ?: plan_place(*out);
@@ -148,7 +149,8 @@ static enum status measure_some(const struct search *job, const struct deck *dec
   if (!status && job->rates)
     status = search_price(plan[0], job->rates, &out->step_s);
   if (!status) {
-    out->instructions += plan[0]->n;
+    for (int p = 0; p < job->n; p++)
+      out->instructions += plan[p]->n;
     out->micros = deck->data.batch / (out->ranks * plan[0]->input.shape.micro_batch);
   }
   for (int p = 0; p < job->n; p++)
@@ -294,14 +296,15 @@ static void put_first(const struct choice *best, struct settings *list)
 /* Values of keys that change nothing that is learned. The first of each axis is the default. */
 /* clang-format off: one row an axis */
 #define STRATEGY(name, group) "shard.strategy=" name " shard.group=" group
-enum { SUMS = 1, APART = 2 };
+enum { SUMS = 1, APART = 2, NODES = 4, TIERS = 8 };
 static const struct axis {
-  int traits; /* SUMS: another value may change the order of sums. APART: only for a device with
-                 memory of its own */
+  int traits; /* SUMS: another value may change the order of sums. TIERS: on one rank and with
+                 hybrid_shard. APART: only for a device with memory of its own. NODES: only if all
+                 nodes have as many ranks */
   const char *value[8];
 } axes[] = {
-    {SUMS,
-     {STRATEGY("auto", "auto"), STRATEGY("hybrid_shard", "node"), STRATEGY("hybrid_shard", "*2"),
+    {SUMS | NODES,
+     {STRATEGY("auto", "auto"), STRATEGY("hybrid_shard", "*1"), STRATEGY("hybrid_shard", "*2"),
       STRATEGY("hybrid_shard", "*4"), STRATEGY("hybrid_shard", "*8")}},
     {SUMS,
      {"data.micro_batch=auto", "data.micro_batch=/2", "data.micro_batch=/4", "data.micro_batch=/8",
@@ -310,9 +313,10 @@ static const struct axis {
     {0,
      {"tiers.activations=auto", "tiers.activations=recompute:4", "tiers.activations=recompute:2",
       "tiers.activations=recompute", "tiers.activations=keep_host:2", "tiers.activations=host"}},
-    {SUMS | APART,
+    {TIERS | APART,
      {"tiers.params=auto tiers.optimizer=auto", "tiers.params=host tiers.optimizer=host"}},
-    {APART, {"tiers.resident=auto", "tiers.resident=1", "tiers.resident=3", "tiers.resident=6"}},
+    {TIERS | APART,
+     {"tiers.resident=auto", "tiers.resident=1", "tiers.resident=3", "tiers.resident=6"}},
     {0,
      {"shard.gathered=auto", "shard.gathered=units", "shard.gathered=12", "shard.gathered=4",
       "shard.gathered=1", "shard.gathered=0"}},
@@ -351,26 +355,34 @@ bool search_is_free(const struct deck *deck)
   return free;
 }
 
+/* Whether the axis may change the order of sums of the best choice. */
+static bool is_of_sums(const struct descent *d, const struct axis *axis)
+{
+  const bool hybrid = d->at[0] > 0 || d->job->deck->shard.strategy == STRATEGY_HYBRID_SHARD;
+  return axis->traits & SUMS ||
+         (axis->traits & TIERS && (hybrid || d->job->plans[0]->input.ranks == 1));
+}
+
 static bool is_free(const struct descent *d, const struct axis *axis)
 {
   const bool apart = !d->job->plans[0]->input.device->host_memory;
-  return (d->sums || !(axis->traits & SUMS)) && (apart || !(axis->traits & APART)) &&
-         leaves(d->job->deck, axis);
+  return (d->sums || !is_of_sums(d, axis)) && (apart || !(axis->traits & APART)) &&
+         !(d->job->uneven && axis->traits & NODES) && leaves(d->job->deck, axis);
 }
 
-/* Of all axes, or of those of the order of sums. */
-static struct changes changes_at(const int at[AXES], bool all)
+/* `all`: of all axes, otherwise of those of the order of sums. */
+static struct changes changes_at(const struct descent *d, const int at[AXES], bool all)
 {
   struct changes set = {""};
   for (int a = 0; a < AXES; a++)
-    if (at[a] > 0 && (all || axes[a].traits & SUMS))
+    if (at[a] > 0 && (all || is_of_sums(d, &axes[a])))
       append_text(set.text, sizeof set.text, "%s%s", *set.text ? " " : "", axes[a].value[at[a]]);
   return set;
 }
 
 static enum status try_point(struct descent *d, const int at[AXES], struct choice *out)
 {
-  const enum status status = search_try(d->job, changes_at(at, true).text, 0, 0, out);
+  const enum status status = search_try(d->job, changes_at(d, at, true).text, 0, 0, out);
   d->work += out->instructions;
   if (!status && out->possible)
     insert(out, d->out);
@@ -381,12 +393,18 @@ static enum status try_point(struct descent *d, const int at[AXES], struct choic
  * default. A loss below the second is worth a return to it. */
 static const double least_gain = 0.01, most_loss = 0.002;
 
+bool search_gains(const struct choice *choice, const struct choice *than)
+{
+  return choice->step_s <= (1 - least_gain) * than->step_s;
+}
+
 static bool is_worth(const struct choice *choice, const struct choice *best, bool is_default)
 {
-  const double step_s = best->step_s * (is_default ? 1 + most_loss : 1 - least_gain);
   if (!choice->possible)
     return false;
-  return choice->fits && best->fits ? choice->step_s <= step_s : is_better(choice, best);
+  if (!choice->fits || !best->fits)
+    return is_better(choice, best);
+  return is_default ? choice->step_s <= (1 + most_loss) * best->step_s : search_gains(choice, best);
 }
 
 /* The best value of one axis while all others stay. */
@@ -427,7 +445,7 @@ enum status search_best(const struct search *job, bool sums, struct settings *ou
   }
   out->best = d.best;
   put_first(&d.best, out);
-  snprintf(out->sums, sizeof out->sums, "%s", expand(job, changes_at(d.at, false).text).text);
+  snprintf(out->sums, sizeof out->sums, "%s", expand(job, changes_at(&d, d.at, false).text).text);
   return status;
 }
 

@@ -41,6 +41,7 @@ struct search {
   enum job_use use;
   int local_ranks; /* of a node */
   int node_ranks;  /* that a node can have; 0: local_ranks */
+  bool uneven;     /* nodes have different numbers of ranks, so groups are not chosen by nodes */
   int n;           /* plans of the deck, of which the first has the job's shape */
   const struct plan *const *plans;
   const struct plan_rates *rates; /* NULL: steps are not predicted */
@@ -61,7 +62,7 @@ struct choice {
   double step_s;        /* predicted; 0 without rates */
   double sent;          /* bytes of a node to others in a step; 0 without links */
   int64_t micros;       /* micro-batches of a step */
-  int64_t instructions; /* that were planned for training */
+  int64_t instructions; /* that were planned */
 };
 
 /* One variant. ranks 0: as many ranks on as many nodes as the job. Local. */
@@ -87,6 +88,8 @@ struct settings {
   struct choice of[SEARCH_SETTINGS];
 };
 enum status search_best(const struct search *job, bool sums, struct settings *out);
+/* Whether the first one is faster by more than the error of a forecast. Local. */
+bool search_gains(const struct choice *choice, const struct choice *than);
 /* Whether the deck leaves anything to choose: not shard.group alone, for example. Local. */
 bool search_is_free(const struct deck *deck);
 

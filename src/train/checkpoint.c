@@ -128,9 +128,9 @@ static struct deck spell_out(const struct deck *deck, const char *compute)
 
 static const char reorder[] = "the samples would come in another order, some twice and some never";
 
-/* One line per key that changes the mathematics, or the order of samples. `refused`: the checkpoint
- * whose order of samples must stay. Then nothing is logged. A checkpoint of another program may
- * lack its compute type, which then counts as the current one. */
+/* One line per key that changes the mathematics or the order of samples, or that was chosen.
+ * `refused`: the checkpoint whose order of samples must stay. Then nothing is logged. A checkpoint
+ * of another program may lack its compute type, which then counts as the current one. */
 static enum status compare_decks(const struct train_run *run, const struct checkpoint_meta *meta,
                                  const struct deck *saved, const char *refused)
 {
@@ -140,7 +140,8 @@ static enum status compare_decks(const struct train_run *run, const struct check
   enum status status = STATUS_OK;
   for (const struct option *option = deck_table; option->name && !status; option++) {
     char *before = NULL, *now = NULL;
-    if (option->effect == EFFECT_NONE || (refused && option->effect != EFFECT_ORDER))
+    if ((option->effect == EFFECT_NONE && !option->chosen) ||
+        (refused && option->effect != EFFECT_ORDER))
       continue;
     status = options_print_value(option, &old, &before) ?: options_print_value(option, &own, &now);
     const bool changed = !status && strcmp(before, now) != 0;
@@ -206,24 +207,25 @@ struct choices {
   struct deck *deck;
 };
 
-static enum status take_from_text(const char *path, const char *text, struct deck *deck)
+static enum status take_from_text(struct comm *comm, const char *path, const char *text,
+                                  struct deck *deck)
 {
   struct deck saved = {0};
-  const enum status status = deck_load_text(&saved, path, text, strlen(text), 0, NULL)
-                                 ?: choose_resumed(&saved, path, deck);
+  const enum status status =
+      comm_agree(comm, deck_load_text(&saved, path, text, strlen(text), 0, NULL))
+          ?: choose_resumed(comm, &saved, path, deck);
   deck_destroy(&saved);
   return status;
 }
 
-/* A damaged checkpoint is reported when its state is read. */
 static enum status take_choices(void *arg, const char *path, bool *damaged)
 {
   const struct choices *choices = arg;
   struct checkpoint_meta meta = {0};
-  enum status status = STATUS_OK;
-  *damaged = false;
-  if (!checkpoint_read_meta(choices->comm, path, &meta) && meta.ranks == comm_ranks(choices->comm))
-    status = comm_agree(choices->comm, take_from_text(path, meta.deck, choices->deck));
+  enum status status = checkpoint_read_meta(choices->comm, path, &meta);
+  *damaged = status != STATUS_OK;
+  if (!status && meta.ranks == comm_ranks(choices->comm))
+    status = take_from_text(choices->comm, path, meta.deck, choices->deck);
   checkpoint_meta_free(&meta);
   return status;
 }
@@ -237,7 +239,7 @@ enum status train_resume_choices(struct train_run *run, const char *resume, stru
     return STATUS_OK;
   if (strcmp(resume, "auto") != 0)
     return take_choices(&choices, resume, &damaged);
-  const enum status status = checkpoint_use_newest(run->comm, run->checkpoint_dir.text, false,
+  const enum status status = checkpoint_use_newest(run->comm, run->checkpoint_dir.text, true,
                                                    take_choices, &choices, &path);
   mem_free(path);
   return status;

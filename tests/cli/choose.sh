@@ -28,7 +28,8 @@ fast|gpt2-124m|gpu=h100 ranks=2|(defaults)
 fast|gpt2-124m|gpu=8GiB|data.micro_batch=8
 fast|gpt2-124m|gpu=3.6GiB|data.micro_batch=1 tiers.activations=recompute
 none|gpt2-124m|gpu=3.6GiB|data.micro_batch=1 tiers.activations=recompute
-fast|llama-3.1-8b|gpu=24GiB model.layers=4 data.batch=8|tiers.params=host tiers.optimizer=host
+fast|llama-3.1-8b|gpu=24GiB model.layers=4 data.batch=8|tiers.params=host tiers.optimizer=host \
+tiers.resident=3 tiers.activations=recompute
 slow|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13
 slow|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 shard.gathered=0|shard.gathered=13
 fast|qwen2.5-7b|gpu=h100 ranks=1024 local_ranks=8 data.batch=1024|shard.strategy=hybrid_shard \
@@ -82,7 +83,7 @@ make_deck
 sed -i 's/, micro_batch: 1}/}/' tiny.yaml
 all="$pinned data.micro_batch=0"
 chosen() {
-  sed -n 's/^chosen  \(.*\): predicted step [0-9.e-]* s, [0-9.]* times .*; pin it .*/\1/p' "$1.log"
+  sed -n 's/^chosen  \(.*\): predicted step [0-9.e-]* s.*; pin it .*/\1/p' "$1.log"
 }
 # rates KEY=VALUE...: changes lines of the only file in the cache.
 rates() {
@@ -113,7 +114,7 @@ for ranks in 2 3 5; do
   rates link=1e6 exchange=1e6 latency=0.001 exchange_latency=0.001 contention=0
   train $ranks fast$ranks $data
   test "$(chosen slow$ranks)" = shard.gathered=3 || { cat slow$ranks.log >&2; die "slow links"; }
-  test "$(chosen fast$ranks)" != shard.gathered=3 || { cat fast$ranks.log >&2; die "fast links"; }
+  chosen fast$ranks | grep -qvx shard.gathered=3 || { cat fast$ranks.log >&2; die "fast links"; }
   for name in cold slow fast; do same pinned$ranks $name$ranks; done
 done
 # deck.yaml has the choice.

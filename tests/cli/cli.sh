@@ -107,8 +107,8 @@ test ! -e run || die "a refused deck left a run folder"
 # The resolved deck, without MPI. Oracle: deck.yaml of a run with the same words, which leave
 # nothing to the program.
 # shellcheck disable=SC2086 # words
-OMPI_MCA_pml=none "$SLUICE" deck tiny.yaml run.dir=first run.steps=2 --eval.every 1 $pinned \
-  > resolved.yaml || die "sluice deck needs MPI"
+OMPI_MCA_pml=none "$SLUICE" deck tiny.yaml run.dir=first run.steps=2 --eval.every 1 shard.hops=1 \
+  $pinned > resolved.yaml || die "sluice deck needs MPI"
 "$SLUICE" deck tiny.yaml | grep -qx '  gathered: auto' || die "sluice deck chooses"
 for value in run.dir:first run.steps:2 optim.lr:0.003 optim.betas:'[0.9, 0.95]' \
   shard.strategy:full_shard train.init:; do
@@ -136,7 +136,7 @@ for word in print=optim optim=3; do
 done
 
 # shellcheck disable=SC2086 # words
-train 1 first run.steps=2 eval.every=1 $pinned
+train 1 first run.steps=2 eval.every=1 shard.hops=1 $pinned
 cmp resolved.yaml first/deck.yaml || die "sluice deck prints another deck than the run has"
 # The last lines sum the run up. Oracle: results.jsonl.
 losses=$(sed -n 's/.*"kind": *"eval".*"step": *\([0-9]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' \
