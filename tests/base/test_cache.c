@@ -112,7 +112,7 @@ TEST(the_newest_files_are_kept)
   cache_trim("rates", 2);
   for (int r = 0; r < ROWS; r++)
     assert_int_equal(access(path[r], F_OK) == 0, row[r].stays);
-  set("XDG_CACHE_HOME", "/nowhere");
+  set("XDG_CACHE_HOME", "/proc/nowhere");
   cache_trim("rates", 0);
 }
 
