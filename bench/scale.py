@@ -53,6 +53,11 @@ LLAMA8 = (
     "model.arch=llama model.layers=32 model.width=4096 model.heads=32 model.kv_heads=8 "
     "model.head_width=128 model.ffn=14336 model.context=131072 model.vocab=128256"
 )
+# The published runs did not choose them.
+PINNED = (
+    "shard.prefetch=1 shard.gathered=-1 tiers.params=device tiers.optimizer=device "
+    "tiers.working=gather tiers.workspace=fast"
+).split()
 STRATEGIES = {
     "FULL_SHARD": "full_shard",
     "SHARD_GRAD_OP": "shard_grad_op",
@@ -164,6 +169,7 @@ def predict(sluice, deck, row, gemm):
         f"shard.strategy={STRATEGIES[cells['strategy']]}",
         f"tiers.activations={'recompute' if row.recomputes() else 'keep'}",
         "compress.grads.codec=bf16" if row.ranks > 1 else "compress.grads.codec=none",
+        *PINNED,
         f"ranks={row.ranks}",
         f"local_ranks={NODE}",
         "rates=/dev/stdin",
