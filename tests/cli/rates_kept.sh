@@ -1,6 +1,6 @@
 #!/bin/sh
-# Rates that a start measures, and those of a model's passes that a run adds. Oracles: the names in
-# the file of the user's cache; the same results with an empty and a full cache.
+# Rates that a start measures, and those of a model's passes that a bench or a run adds. Oracles:
+# the names in the file of the user's cache; the same results with an empty and a full cache.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_deck
 make_data
@@ -9,8 +9,8 @@ names() {
   sed -n 's/^\([a-z0-9_]*\): [0-9.e+-]*  # .*/\1/p' "$XDG_CACHE_HOME"/sluice-rates-* | tr '\n' ' '
 }
 
-"$SLUICE" bench tiny.yaml steps=1 > bench.out 2>&1 || { cat bench.out >&2; die "a start"; }
-test "$(names)" = "gemm memory " || die "kept by a start: $(names)"
+"$SLUICE" bench tiny.yaml steps=1 > bench.out 2>&1 || { cat bench.out >&2; die "a bench"; }
+test "$(names)" = "gemm memory forward backward loss " || die "kept by a bench: $(names)"
 rm "$XDG_CACHE_HOME"/sluice-rates-*
 
 # Later starts read the file and leave it as it is. Rates change no result.
