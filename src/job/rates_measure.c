@@ -2,6 +2,7 @@
  * rate is that of the slowest rank. The rate of the host's memory, which a node may share with
  * others, is the best of ROUNDS at different times, as STREAM reports it (McCalpin 1995). */
 #include <math.h>
+#include <pthread.h>
 
 #include "base/rng.h"
 #include "base/team.h"
@@ -49,6 +50,8 @@ struct rates {
   struct lane *lane[LANES];
   struct comm_group *link, *hosts;
   struct comm_group *node, *across; /* NULL unless there are several nodes of equally many ranks */
+  pthread_mutex_t gate; /* held until all ranks have started their threads, or one has failed */
+  bool goes;
   struct store *store;
   int64_t bytes, matrix;
   void *near[NEAR]; /* the device's memory, of `bytes` or a matrix each */
@@ -177,6 +180,11 @@ static enum status drive(void *arg)
   struct lane *lane = run->rates->lane[run->lane];
   struct device *device = lane->device;
   struct mark *from = NULL, *to = NULL;
+  pthread_mutex_lock(&run->rates->gate);
+  const bool goes = run->rates->goes;
+  pthread_mutex_unlock(&run->rates->gate);
+  if (!goes)
+    return STATUS_OK;
   enum status status = device->ops->enter(device)
       ?: device->ops->mark_create(device, &from)
       ?: device->ops->mark_create(device, &to)
@@ -190,18 +198,23 @@ static enum status drive(void *arg)
 }
 
 /* Runs all lanes at the same time, `times` times. *longest is the time of the slowest lane of all
- * ranks. Collective. */
+ * ranks. No collective begins on a lane before the threads of all ranks are there. Collective. */
 static enum status run_lanes(struct rates *rates, struct run *runs, int n, int64_t times,
                              double *longest)
 {
   struct comm *comm = rates->job->comm;
-  enum status status = comm_barrier(comm);
+  enum status status = STATUS_OK;
   int started = 0;
+  pthread_mutex_lock(&rates->gate);
   for (; started < n && !status; started++) {
     runs[started].rates = rates;
     runs[started].times = times;
+    runs[started].thread = NULL;
     status = thread_start("rates", drive, &runs[started], &runs[started].thread);
   }
+  status = comm_agree(comm, status);
+  rates->goes = !status;
+  pthread_mutex_unlock(&rates->gate);
   for (int i = 0; i < started; i++) {
     const enum status one = thread_join(runs[i].thread);
     status = status ? status : one;
@@ -596,6 +609,7 @@ enum status job_rates_measure(const struct job *job, const struct job_rates_want
                         .wanted = wanted,
                         .device = job->device,
                         .host = job->host ? job->host : job->device,
+                        .gate = PTHREAD_MUTEX_INITIALIZER,
                         .bytes = wanted->bytes,
                         .matrix =
                             wanted->matrix && wanted->matrix < usual ? wanted->matrix : usual};

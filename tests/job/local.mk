@@ -16,4 +16,4 @@ tests_job_libjob_a_SOURCES = \
 	tests/job/ranks.h
 tests_job_test_place_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=statfs -Wl,--wrap=mkdtemp
 tests_job_test_rates_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=comm_all_gather -Wl,--wrap=comm_exchange \
-  -Wl,--wrap=comm_fabric_read -Wl,--wrap=mkdir
+  -Wl,--wrap=comm_fabric_read -Wl,--wrap=mkdir -Wl,--wrap=thread_start

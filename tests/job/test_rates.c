@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/team.h"
 #include "comm/mpi_info.h"
 #include "io/text/file.h"
 #include "job/rates.h"
@@ -283,6 +284,48 @@ TEST(later_starts_know_the_passes)
     profile.steps = 5;
   }
   cached(1);
+  remove_all();
+}
+
+/* ---- failures ---- */
+
+static int threads_left = -1; /* until one is refused; -1: none is */
+
+enum status __real_thread_start(const char *name, thread_body *body, void *arg,
+                                struct thread **out);
+enum status __wrap_thread_start(const char *name, thread_body *body, void *arg,
+                                struct thread **out);
+enum status __wrap_thread_start(const char *name, thread_body *body, void *arg, struct thread **out)
+{
+  if (strcmp(name, "rates") == 0 && threads_left >= 0 && threads_left-- == 0)
+    return status_set(STATUS_LIBRARY, "no more threads");
+  return __real_thread_start(name, body, arg, out);
+}
+
+/* Also a thread of a collective, which others would wait in. The first runs are of products.
+ * Oracle: all ranks return, with the same failure. */
+TEST(a_thread_that_one_rank_cannot_start_fails_all)
+{
+  struct plan_rates rates;
+  const int last = comm_ranks(comm) - 1;
+  char text[64];
+  begin("threads");
+  start("");
+  for (int left = 0; left < 60; left += 1 + left / 4) {
+    threads_left = comm_rank(comm) == last ? left : -1;
+    const enum status status = job_rates(&job, &rates);
+    int64_t refused = threads_left < 0 && comm_rank(comm) == last;
+    must(comm_max_i64(comm, &refused, 1));
+    snprintf(text, sizeof text, last > 0 ? "rank %d: no more threads" : "no more threads", last);
+    if (!refused) {
+      must(status);
+      assert_true(left >= 4);
+      break;
+    }
+    must_fail(status, STATUS_LIBRARY, text);
+  }
+  threads_left = -1;
+  end();
   remove_all();
 }
 
