@@ -423,6 +423,16 @@ enum status comm_group_gather_by_nodes(struct comm_group *group, int node)
                                   &group->across);
 }
 
+struct comm_group *comm_group_across(const struct comm_group *group)
+{
+  return group->across;
+}
+
+struct comm_group *comm_group_node(const struct comm_group *group)
+{
+  return group->node;
+}
+
 void comm_group_destroy(struct comm_group *group)
 {
   if (!group)

@@ -122,6 +122,9 @@ int64_t comm_group_shared_bytes(int local_ranks, int size, int apart);
  * in their blocks of `node` consecutive members. Then each block gathers what its members have. So
  * each byte arrives once in a node that holds a block. Collective. */
 enum status comm_group_gather_by_nodes(struct comm_group *group, int node);
+/* The groups of these hops, which `group` owns; NULL: its gathers have one hop. Local. */
+struct comm_group *comm_group_across(const struct comm_group *group);
+struct comm_group *comm_group_node(const struct comm_group *group);
 void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);

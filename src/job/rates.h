@@ -20,7 +20,7 @@
   ROW("node_link", node_link_bytes, "GB/s", 1e9,                                                   \
       "the same in an all-gather inside each of several nodes", "; default link")                  \
   ROW("across_link", across_link_bytes, "GB/s", 1e9,                                               \
-      "the same in an all-gather of the ranks with its place in each node",                        \
+      "the same in the hop between nodes of an all-gather of two hops",                            \
       "; default an equal part of link")                                                           \
   ROW("exchange", exchange_bytes, "GB/s", 1e9,                                                     \
       "bytes that a rank receives in an exchange, from other nodes if there are several",          \

@@ -49,7 +49,7 @@ struct rates {
   struct device *device, *host; /* host: its device, or `device` if that is the host */
   struct lane *lane[LANES];
   struct comm_group *link, *hosts;
-  struct comm_group *node, *across; /* NULL unless there are several nodes of equally many ranks */
+  int local; /* ranks of each of several nodes; 0: they differ, or nodes or ranks are single */
   pthread_mutex_t gate; /* held until all ranks have started their threads, or one has failed */
   bool goes;
   struct store *store;
@@ -374,18 +374,28 @@ static void measure_group(struct rates *rates, struct comm_group *group, work *o
   *hop_us = latency / peers;
 }
 
+/* The rate of the hop between nodes of an all-gather of two hops. `rate`: of its parts by the time
+ * of both hops. A node is at least as fast inside as its link. */
+static double across_rate(double rate, double node_rate, int local, int nodes)
+{
+  const double far = nodes - 1, near = (local - 1) * nodes, whole_s = 1 / rate;
+  return 1 / fmax(whole_s - near / far / node_rate, whole_s * far / (far + near));
+}
+
 /* A ring through all ranks crosses between nodes once per node. The mean over its hops contains
  * these crossings. */
 static void measure_node(struct rates *rates)
 {
   struct plan_rates *out = &rates->rates;
-  const int local = comm_group_size(rates->node), nodes = comm_group_size(rates->across);
+  struct comm_group *node = comm_group_node(rates->link), *across = comm_group_across(rates->link);
+  const int local = comm_group_size(node), nodes = comm_group_size(across);
   const double mean = out->link_latency_s;
-  double us;
-  measure_group(rates, rates->node, gather, local - 1, &out->node_link_bytes, &out->node_latency_s);
-  measure_group(rates, rates->across, gather, nodes - 1, &out->across_link_bytes, &us);
-  measure_group(rates, rates->node, exchange, local - 1, &out->node_exchange_bytes, &us);
-  measure_group(rates, rates->across, exchange, nodes - 1, &out->across_exchange_bytes, &us);
+  double us, rate;
+  measure_group(rates, node, gather, local - 1, &out->node_link_bytes, &out->node_latency_s);
+  measure_group(rates, rates->link, gather, nodes - 1, &rate, &us);
+  measure_group(rates, node, exchange, local - 1, &out->node_exchange_bytes, &us);
+  measure_group(rates, across, exchange, nodes - 1, &out->across_exchange_bytes, &us);
+  out->across_link_bytes = across_rate(rate, out->node_link_bytes, local, nodes);
   out->link_latency_s = fmax(mean, local * mean - (local - 1) * out->node_latency_s);
 }
 
@@ -401,17 +411,37 @@ static void measure_contention(struct rates *rates)
       fmin(1, fmax(0, (runs[0].seconds - alone) / fmin(runs[0].seconds, runs[1].seconds)));
 }
 
+/* Collective. */
+static enum status register_near(struct rates *rates, struct comm_group *group)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < NEAR && !status && rates->device != rates->host; i++)
+    status = comm_agree(rates->job->comm, comm_group_register(group, rates->near[i], rates->bytes));
+  return status;
+}
+
+/* Collective. */
+static enum status gather_by_nodes(struct rates *rates)
+{
+  struct comm_group *link = rates->link;
+  return comm_group_gather_by_nodes(link, rates->local)
+             ?: register_near(rates, comm_group_node(link))
+             ?: register_near(rates, comm_group_across(link));
+}
+
 /* A plan adds the time of the sum of an exchange, by host_memory. */
 static void measure_links(struct rates *rates)
 {
   struct plan_rates *out = &rates->rates;
   const int peers = comm_ranks(rates->job->comm) - 1,
-            far = rates->node ? peers + 1 - comm_group_size(rates->node) : peers;
+            far = rates->local ? peers + 1 - rates->local : peers;
   double us;
   measure_group(rates, rates->link, gather, peers, &out->link_bytes, &out->link_latency_s);
   measure_contention(rates);
   measure_group(rates, rates->link, exchange, far, &out->exchange_bytes, &out->exchange_latency_s);
-  if (rates->node)
+  if (rates->local)
+    rates->status = rates->status ?: gather_by_nodes(rates);
+  if (rates->local && !rates->status)
     measure_node(rates);
   if (rates->hosts)
     measure_group(rates, rates->hosts, exchange_hosts, peers, &out->host_link_bytes, &us);
@@ -538,16 +568,15 @@ static enum status fill_near(struct rates *rates)
 }
 
 /* Collective. */
-static enum status create_node(struct rates *rates)
+static enum status find_nodes(struct rates *rates)
 {
   struct comm *comm = rates->job->comm;
   const int local = comm_local_ranks(comm);
   int64_t most[] = {local, -local};
-  enum status status = comm_max_i64(comm, most, 2);
-  if (status || most[0] != -most[1] || local == 1 || local == comm_ranks(comm))
-    return status;
-  return comm_group_create(comm, local, 1, true, &rates->node)
-             ?: comm_group_create(comm, comm_ranks(comm) / local, local, true, &rates->across);
+  const enum status status = comm_max_i64(comm, most, 2);
+  if (!status && most[0] == -most[1] && local > 1 && local < comm_ranks(comm))
+    rates->local = local;
+  return status;
 }
 
 /* Collective. */
@@ -562,14 +591,10 @@ static enum status create_groups(struct rates *rates)
     status = comm_set_transport(comm, "mpi")
         ?: comm_group_create(comm, ranks, 1, true, &rates->hosts)
         ?: comm_set_transport(comm, rates->job->place.transport);
-  status = status ?: comm_group_create(comm, ranks, 1, true, &rates->link);
-  status = status ?: create_node(rates);
-  struct comm_group *const groups[] = {rates->link, rates->node, rates->across};
-  for (int i = 0; i < 3 * NEAR && !status && rates->device != rates->host; i++)
-    if (groups[i / NEAR])
-      status = comm_agree(
-          comm, comm_group_register(groups[i / NEAR], rates->near[i % NEAR], rates->bytes));
-  return status;
+  return status
+             ?: comm_group_create(comm, ranks, 1, true, &rates->link)
+             ?: register_near(rates, rates->link)
+             ?: find_nodes(rates);
 }
 
 static enum status set_up(struct rates *rates)
@@ -586,10 +611,9 @@ static enum status set_up(struct rates *rates)
 
 static void tear_down(struct rates *rates)
 {
-  struct comm_group *const groups[] = {rates->across, rates->node, rates->link, rates->hosts};
   store_destroy(rates->store);
-  for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-    comm_group_destroy(groups[i]);
+  comm_group_destroy(rates->link);
+  comm_group_destroy(rates->hosts);
   for (int i = 0; i < FAR; i++)
     if (rates->far[i])
       rates->device->ops->release_host(rates->device, rates->far[i]);

@@ -391,18 +391,18 @@ struct plan_rates {
   double forward_flops, backward_flops, loss_flops; /* of the model's passes; 0: gemm_flops */
   double link_bytes, link_latency_s;
   double node_link_bytes;   /* inside each of several nodes; 0: link_bytes */
-  double across_link_bytes; /* between the ranks with one index in each of several nodes, while all
-                               other ranks do the same; 0: an equal part of link_bytes */
+  double across_link_bytes; /* in the hop between nodes of an all-gather of two hops; 0: an equal
+                               part of link_bytes */
   /* Exchanges: bytes that a rank receives, and latency of each of its messages. `exchange`: from
    * other nodes if there are several; 0: across_link_bytes, or an equal part of link_bytes.
    * `node_exchange`: inside each of several nodes; 0: node_link_bytes. `across_exchange`: between
    * the ranks with one index; 0: exchange_bytes. 0 for the latency: that of a ring. */
   double exchange_bytes, node_exchange_bytes, across_exchange_bytes, exchange_latency_s;
-  double node_latency_s;    /* of a hop inside each of several nodes; 0: link_latency_s */
-  double contention;        /* the part of the device that a collective on it takes from the
-                               compute lane while it runs; 0: none */
-  double spread;            /* of the ranks' speeds of computing: standard deviation by mean */
-  double spread_ranks;      /* ranks of which the slowest was measured; 0: a rank of mean speed */
+  double node_latency_s; /* of a hop inside each of several nodes; 0: link_latency_s */
+  double contention;     /* the part of the device that a collective on it takes from the
+                            compute lane while it runs; 0: none */
+  double spread;         /* of the ranks' speeds of computing: standard deviation by mean */
+  double spread_ranks;   /* ranks of which the slowest was measured; 0: a rank of mean speed */
   double h2d_bytes, d2h_bytes; /* copies between tiers, of this rank while all ranks of a node copy,
                                   both ways at once */
   double h2d_alone_bytes, d2h_alone_bytes; /* likewise while no other rank of the node copies; 0: as
