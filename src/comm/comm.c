@@ -27,6 +27,9 @@ static bool is_fake(const struct comm *comm)
 void comm_destroy(struct comm *comm)
 {
   if (comm && !is_fake(comm)) {
+#ifdef HAVE_NCCL
+    comm_nccl_end(comm);
+#endif
     COMM_MPI_WARN(MPI_Comm_free(&comm->world));
     if (!comm->is_sibling)
       COMM_MPI_WARN(MPI_Finalize());

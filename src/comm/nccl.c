@@ -27,8 +27,8 @@ static void forget(struct carried *carried)
   mem_free(carried);
 }
 
-/* The communicator of all ranks from which each group is split. So ranks meet once, however many
- * groups there are. */
+/* The communicator of all ranks from which each group is split. It lives from the first group to
+ * the end of the job. So ranks meet once, however many groups there are. */
 struct nccl_family {
   struct nccl_group *all;
   int groups;
@@ -38,11 +38,10 @@ struct nccl_family {
 
 enum { ID_WORDS = NCCL_ID_BYTES / sizeof(int64_t) };
 
-/* After the last group. */
-static void end_family(struct comm *comm)
+void comm_nccl_end(struct comm *comm)
 {
   struct nccl_family *family = comm->nccl;
-  if (!family || family->groups > 0)
+  if (!family)
     return;
   if (family->broken)
     nccl_group_abort(family->all);
@@ -50,6 +49,21 @@ static void end_family(struct comm *comm)
     nccl_group_destroy(family->all);
   mem_free(family);
   comm->nccl = NULL;
+}
+
+/* Whether the next group starts a family, because there is none, or because it is broken and all of
+ * its groups have ended. One rank alone may know that. Collective. */
+static enum status look_for_family(struct comm *comm, bool *starts)
+{
+  struct nccl_family *family = comm->nccl;
+  int64_t any = !family || (family->broken && family->groups == 0);
+  const enum status status = comm_max_i64(comm, &any, 1);
+  *starts = any;
+  if (status || !any || !family)
+    return status;
+  family->broken = true;
+  comm_nccl_end(comm);
+  return STATUS_OK;
 }
 
 /* Ranks at equal distances make the ids. The part that is local to a rank. */
@@ -126,9 +140,12 @@ static enum status open_group(struct comm_group *group)
 {
   struct comm *comm = group->comm;
   struct carried *carried = NULL;
-  const bool first = !comm->nccl;
-  enum status status = comm_agree(comm, create(group, &carried));
-  if (!status && first)
+  bool starts;
+  enum status status = look_for_family(comm, &starts);
+  if (status)
+    return status;
+  status = comm_agree(comm, create(group, &carried));
+  if (!status && starts)
     status = start_family(comm);
   status = status ?: split(group, carried->nccl);
   if (!status) {
@@ -141,7 +158,6 @@ static enum status open_group(struct comm_group *group)
   forget(carried);
   if (comm->nccl)
     comm->nccl->broken = true;
-  end_family(comm);
   return status;
 }
 
@@ -157,7 +173,6 @@ static void close_group(struct comm_group *group)
   }
   forget(group->transport_data);
   family->groups--;
-  end_family(group->comm);
 }
 
 /* NCCL gathers members without gaps. */

@@ -17,7 +17,7 @@ struct comm {
   int rank, ranks, local_rank, local_ranks;   /* ranks of a node are consecutive */
   int node;                                   /* its lowest rank */
   struct device *device;                      /* of comm_set_device() */
-  struct nccl_family *nccl;                   /* while there are groups of "nccl" */
+  struct nccl_family *nccl;                   /* from the first group of "nccl" on */
   char description[160];
   _Atomic int64_t begun, ended; /* comm_calls() */
   _Atomic int64_t sent_varying; /* comm_sent_varying() */
@@ -63,6 +63,10 @@ struct comm_transport_ops {
 
 extern const struct comm_transport_ops comm_mpi_transport, comm_mpi_device_transport,
     comm_fake_transport, comm_nccl_transport; /* the last with HAVE_NCCL only */
+
+/* Ends what the groups of "nccl" share, after the last of them. Takes a job that has had none. With
+ * HAVE_NCCL only. Collective. */
+void comm_nccl_end(struct comm *comm);
 
 /* Collectives of communicators, in memory of the host. The thread sleeps while it waits. fold: of n
  * elements of the type, in place. Collective. */

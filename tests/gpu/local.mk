@@ -20,9 +20,12 @@ endif
 if HAVE_NCCL
 check_PROGRAMS += tests/gpu/test_nccl tests/gpu/test_nccl_faults
 tests_gpu_test_nccl_faults_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CFLAGS) $(CUDA_CFLAGS)
+tests_gpu_test_nccl_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=nccl_group_start \
+  -Wl,--wrap=nccl_group_check
 tests_gpu_test_nccl_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)/tests/comm
 # The same tests of the code for NCCL 2.19
 check_PROGRAMS += tests/gpu/test_nccl_messages
+tests_gpu_test_nccl_messages_LDFLAGS = $(tests_gpu_test_nccl_LDFLAGS)
 tests_gpu_test_nccl_messages_SOURCES = tests/gpu/test_nccl_messages.c gpu/nccl.c
 tests_gpu_test_nccl_messages_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CFLAGS) $(CUDA_CFLAGS) \
 	-I$(top_srcdir)/tests/comm -DNCCL_COPY_ENGINES=0 -DNCCL_SEVERAL_ROOTS=0

@@ -456,6 +456,27 @@ NCCL_TEST(stuck_collective_can_be_aborted)
   nccl_group_abort(all);
 }
 
+/* Meetings of all ranks of the job, of which groups are split. */
+static int meetings;
+enum status __real_nccl_group_start(struct nccl_group *group, struct nccl_member member, int n,
+                                    void *ids);
+enum status __wrap_nccl_group_start(struct nccl_group *group, struct nccl_member member, int n,
+                                    void *ids);
+enum status __wrap_nccl_group_start(struct nccl_group *group, struct nccl_member member, int n,
+                                    void *ids)
+{
+  meetings++;
+  return __real_nccl_group_start(group, member, n, ids);
+}
+
+static bool fails; /* each group that is asked */
+enum status __real_nccl_group_check(struct nccl_group *group);
+enum status __wrap_nccl_group_check(struct nccl_group *group);
+enum status __wrap_nccl_group_check(struct nccl_group *group)
+{
+  return fails ? status_set(STATUS_LIBRARY, "it fails here") : __real_nccl_group_check(group);
+}
+
 /* node > 0: gathers have two hops. */
 static void add_grouping(int size, int apart, int node)
 {
@@ -474,9 +495,13 @@ FIXTURE(start)
   must(device->ops->lane_create(device, "test", LANE_ROLE_BACKGROUND, 1, &lane));
   comm_set_device(job, device);
   must(comm_set_transport(job, "nccl"));
-  add_grouping(comm_ranks(job), 1,
-               0); /* all ranks meet, and again after the last group has ended */
-  comm_group_destroy(groupings[--n_groupings].group);
+  for (int turn = 0; turn < 3; turn++) { /* all ranks meet once, and again after a failure */
+    add_grouping(comm_ranks(job), 1, 0);
+    assert_int_equal(meetings, turn < 2 ? 1 : 2);
+    fails = turn == 1;
+    comm_group_destroy(groupings[--n_groupings].group);
+    fails = false;
+  }
   for (int size = 1; size <= comm_ranks(job); size++)
     if (comm_ranks(job) % size == 0) {
       add_grouping(size, 1, 0);
