@@ -108,6 +108,9 @@ train_on() {
   sent | paste -d ' ' before - | awk '{ print $3 - $1, $4 - $2 }' > "$dir.sent"
 }
 
+# planned NAME: bytes that each host sends in a step.
+planned() { sed -n '/"node_sends"/,/}/s/.*"all": \([0-9]*\).*/\1/p' "$1.plan"; }
+
 # wire RANKS_A_HOST NAME [key=value ...]: two runs, and their difference against the plan. Each host
 # sends the same, but for the sums, whose tree has a root.
 few=2 many=6
@@ -120,7 +123,7 @@ wire() {
     cat "$name.log" >&2; die "$name did not run on all ranks"; }
   "$SLUICE" plan tiny.yaml ranks=$((hosts * each)) local_ranks="$each" --json "$@" \
     > "$name.plan" || die "plan of $name"
-  predicted=$(sed -n '/"node_sends"/,/}/s/.*"all": \([0-9]*\).*/\1/p' "$name.plan")
+  predicted=$(planned "$name")
   test -n "$predicted" || {
     cat "$name.plan" >&2; die "the plan says nothing of bytes between hosts"; }
   paste -d ' ' "$name-few.sent" "$name.sent" |
@@ -139,7 +142,8 @@ make_deck
 # Runs choose nothing, so that they send what is planned.
 cat >> tiny.yaml <<END
 shard: {gathered: 0, prefetch: 1}
-tiers: {activations: keep, working: gather}
+tiers: {params: device, optimizer: device, activations: keep, workspace: fast, working: gather,
+  resident: 0}
 END
 sed -i 's/width: 48/width: 96/; s/data, batch: 12/data, batch: 8/' tiny.yaml
 
@@ -154,13 +158,18 @@ same full hybrid
 same hybrid dealt
 same full4 hybrid4
 close_to full full4 1e-5 # the same sums in another order
-# hosts_send A B LEAST MOST: the bytes of A's hosts, as a multiple of those of B's.
+# hosts_send A B LEAST MOST: the bytes of a step of A's hosts, as a multiple of those of B's, are as
+# planned within 5 %, and the plan is within these bounds.
 hosts_send() {
-  cat "$1.sent" "$2.sent" | awk -v least="$3" -v most="$4" '{ s[NR > 4] += $2 }
-    END { exit !(s[0] > least * s[1] && s[0] < most * s[1]) }'
+  for name in "$1" "$2"; do
+    paste -d ' ' "$name-few.sent" "$name.sent" | awk -v plan="$(planned "$name")" '
+      { sent += $4 - $2 - 66 * ($3 - $1) } END { print plan, sent }'
+  done | awk -v least="$3" -v most="$4" '{ plan[NR] = $1; sent[NR] = $2 }
+    END { want = plan[1] / plan[2]; is = sent[1] / sent[2]
+      exit !(want > least && want < most && is > 0.95 * want && is < 1.05 * want) }'
 }
-hosts_send hybrid full 0 0.8 || die "hybrid sharding does not spare the network"
-hosts_send full full4 0.98 1.02 || die "two ranks of a host send more than one"
+hosts_send hybrid full 0 1 || die "hybrid sharding does not spare the network as planned"
+hosts_send full full4 0.99 1.01 || die "two ranks of a host send more than one"
 
 # Groups of a host are as large everywhere.
 grep -q ", ranks renumbered node by node$" dealt/log.txt || {
