@@ -433,6 +433,13 @@ for resident in 0 1 2; do
   echo "$(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out) $(need device)"
 done | awk 'NR > 1 && ($1 >= step || $2 < room) { bad = 1 } { step = $1; room = $2 }
   END { exit bad || NR != 3 }' || die "what resident units win"
+# A device does not update units whose gradients hosts reduce.
+predict "link=1000 h2d=1000 d2h=1000 host_memory=1e-5" transfer.grads=cpu_reduce
+grep -q "^this deck, and the best settings" fit.out || { cat fit.out >&2; die "no settings"; }
+grep -q ' tiers.resident=[1-9]' fit.out && die "resident units where hosts reduce"
+# shellcheck disable=SC2086 # words
+fails 2 "a group has 6 ranks and a node 4" "$SLUICE" plan tiny.yaml $pinned --ranks 6 \
+  --local_ranks 4 run.device=cuda tiers.params=host tiers.optimizer=host transfer.params=full
 predict "disk_write=1e-6 disk_read=1e-6" optim.state=nvme
 awk '/^predicted step/ { step = $3;
     for (i = 1; i < NF; i++) if ($i == "disk") disk = $(i + 1) } END { exit !(step > 0 && disk > '\
@@ -455,6 +462,10 @@ for gpu in 24GiB 18GiB h100; do
   }
 done
 deck=tiny.yaml
+# Without rates times are relative. Oracle: what is not computed again is a quarter of the work.
+llama 0 "faster, and fits: data.micro_batch=4, 113 GiB, step 0.7" gpu=h200
+grep -q "relative to this deck, by nominal rates$" fit.out || die "nobody says which rates"
+grep -q "^predicted step" fit.out && die "a step of unknown rates is predicted"
 llama 0 "fits" gpu=h200 tiers.activations=keep "$rates"
 grep -q "^faster.*activations" fit.out && die "no activations are faster than those kept"
 fit 0 "verified" tiers.preset=offload run.device=cuda
