@@ -235,7 +235,7 @@ enum status job_choose(struct job *job, enum job_use use, bool *changed)
     return status;
   *changed = *chosen.text;
   job->predicted_s = chosen.step_s;
-  return log_choice(job, &chosen);
+  return chosen.best.best.fits ? log_choice(job, &chosen) : STATUS_OK;
 }
 
 /* Whether all ranks can use the deck; if not, the status text says why. Collective. */
