@@ -36,16 +36,12 @@ train 1 alone compress.weights.codec=int8
 grep -q "compress.weights.codec is ignored: one rank gathers no parameters" alone.log ||
   die "one rank has a codec without a word"
 
-# A plan compares the strategies that the codec has. int8 sends less than a third of fp32.
+# int8 sends less than a third of fp32.
 gathers() {
   "$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 --json "$@" |
     sed -n '/"node_sends"/,/}/s/.*"parameters": \([0-9]*\).*/\1/p'
 }
 plain=$(gathers) int8=$(gathers compress.weights.codec=int8)
-"$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 compress.weights.codec=int8 > plan.out
-if grep -q 'shard.strategy=no_shard' plan.out; then die "no_shard has a codec of parameters"; fi
-grep -q 'shard.strategy=hybrid_shard shard.group=node$' plan.out ||
-  { cat plan.out >&2; die "the strategies are not compared"; }
 test "$int8" -gt 0 || die "the plan counts no messages"
 test $((3 * int8)) -lt "$plain" || die "int8 sends no less"
 
