@@ -34,6 +34,8 @@ script=$top_srcdir/tests/net/rig.sh
 fails 77 "mpirun of Open MPI, and 'true' is none" env MPIRUN=true sh "$script" 2 1gbit -- true
 fails 77 "needs 2 GPUs, and 0 are here" \
   env PATH="$PWD/lacks:$PATH" sh "$script" 2 1gbit gpus -- true
+fails 77 "needs 1 GPUs, and 0 are here" \
+  env PATH="$PWD/lacks:$PATH" sh "$script" 2 1gbit shared-gpu -- true
 printf '#!/bin/sh\nexit 1\n' > lacks/hostname
 chmod +x lacks/hostname
 fails 77 "needs hosts that can be entered" \
@@ -59,20 +61,24 @@ grep -q "3: host0 x 2, host1 x 2, host2 x 2" doctor.out || { cat doctor.out >&2;
 
 # bench RATE: sets step to the mean seconds of a step.
 bench() {
-  rig 2 "$1" -- "$SLUICE" bench tiny.yaml steps=3 warmup=1 > bench.out 2>&1 ||
+  # shellcheck disable=SC2086 # a list of words
+  rig 2 "$1" -- "$SLUICE" bench tiny.yaml $pinned steps=3 warmup=1 > bench.out 2>&1 ||
     { cat bench.out >&2; die "bench at $1"; }
   step=$(sed -n 's/^step  *mean \([0-9.]*\) s.*/\1/p' bench.out)
 }
 
 make_data
 make_deck
-rig 2 1gbit -- "$SLUICE" train tiny.yaml run.dir=two > two.log 2>&1 ||
+# shellcheck disable=SC2086 # a list of words
+rig 2 1gbit -- "$SLUICE" train tiny.yaml $pinned run.dir=two > two.log 2>&1 ||
   { cat two.log >&2; die "train"; }
-train 2 one
+# shellcheck disable=SC2086 # a list of words
+train 2 one $pinned
 same one two
 
 # All that a run of 6 steps sends, less 66 bytes per packet for Ethernet, IP and TCP.
-"$SLUICE" plan tiny.yaml ranks=2 local_ranks=1 --json > plan.out || die "plan"
+# shellcheck disable=SC2086 # a list of words
+"$SLUICE" plan tiny.yaml $pinned ranks=2 local_ranks=1 --json > plan.out || die "plan"
 planned=$(sed -n '/"node_sends"/,/}/s/.*"all": \([0-9]*\).*/\1/p' plan.out)
 sed -n 's/^rig: host[01] sent \([0-9]*\) bytes in \([0-9]*\) packets$/\1 \2/p' two.log |
   awk -v want="${planned:-0}" '

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The network bench:
-# tests/net/rig.sh HOSTS RATE [delay=MS] [ranks=N] [gpus] [aside=FILE] -- COMMAND...
+# tests/net/rig.sh HOSTS RATE [delay=MS] [ranks=N] [gpus | shared-gpu] [aside=FILE] -- COMMAND...
 # It runs COMMAND under mpirun on HOSTS hosts, which are namespaces of this machine. Each has its
 # own name, network interface, shared memory and share of the CPUs. A bridge joins them.
 # - RATE is what each link carries in each direction: 1gbit, 25gbit, 100mbit.
@@ -9,6 +9,7 @@
 # - aside=FILE is a shell script that runs next to COMMAND. It can reach the links and processes of
 #   all hosts: device portN of the bridge, `ip netns pids hostN`.
 # - gpus gives each host one GPU per rank. NCCL then talks TCP from host to host.
+# - shared-gpu gives all hosts the same GPU, where a machine has no more: ranks take turns on it.
 # At the end it prints the bytes and packets that each host has sent, with all headers, and the
 # processes that are left 30 s later.
 # Namespaces of the bench's own hold everything and end with it, also after a signal. MPIRUN in the
@@ -18,8 +19,8 @@ set -eu
 
 usage() {
   echo "rig.sh: $*" >&2
-  echo "usage: tests/net/rig.sh HOSTS RATE [delay=MS] [ranks=N] [gpus] [aside=FILE] --\
- COMMAND..." >&2
+  echo "usage: tests/net/rig.sh HOSTS RATE [delay=MS] [ranks=N] [gpus | shared-gpu]\
+ [aside=FILE] -- COMMAND..." >&2
   exit 2
 }
 
@@ -54,7 +55,7 @@ read_rate() {
 
 read_arguments() {
   test $# -ge 2 || usage "HOSTS and RATE are missing"
-  hosts=$1 rate=$2 delay='' ranks=1 gpus=no aside=''
+  hosts=$1 rate=$2 delay='' ranks=1 gpus=0 shared=no aside=''
   test "$hosts" != 1 || usage "HOSTS must be at least 2, because one host has no network"
   count HOSTS "$hosts" 64
   read_rate
@@ -63,7 +64,8 @@ read_arguments() {
     case $1 in
     delay=*) delay=${1#*=} && count delay "$delay" 1000 ;;
     ranks=*) ranks=${1#*=} && count ranks "$ranks" 64 ;;
-    gpus) gpus=yes ;;
+    gpus) gpus=each ;;
+    shared-gpu) gpus=1 shared=yes ;;
     aside=*)
       aside=${1#*=}
       test -r "$aside" || usage "aside=$aside cannot be read"
@@ -73,6 +75,7 @@ read_arguments() {
     shift
   done
   test $# -ge 2 || usage "no COMMAND after --"
+  test $gpus != each || gpus=$((hosts * ranks))
 }
 
 check_machine() {
@@ -84,8 +87,8 @@ check_machine() {
   *"Open MPI"*) ;;
   *) cannot "mpirun of Open MPI, and '${MPIRUN:-mpirun}' is none" ;;
   esac
-  test $gpus = no || test "$(nvidia-smi -L 2> /dev/null | wc -l)" -ge $((hosts * ranks)) ||
-    cannot "$((hosts * ranks)) GPUs, and $(nvidia-smi -L 2> /dev/null | wc -l) are here"
+  test $gpus = 0 || test "$(nvidia-smi -L 2> /dev/null | wc -l)" -ge $gpus ||
+    cannot "$gpus GPUs, and $(nvidia-smi -L 2> /dev/null | wc -l) are here"
   # shellcheck disable=SC2086 # a list of words
   why=$($namespaces true 2>&1) || cannot "namespaces, which are forbidden here: $why"
 }
@@ -131,7 +134,8 @@ make_host() {
   {
     echo "cpus=$(echo "$cpus" | sed -n "$((1 + $1))p")"
     first=$(($1 * ranks))
-    test $gpus = no ||
+    test $shared = no || echo "export CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=$host"
+    test $gpus = 0 || test $shared = yes ||
       echo "export CUDA_VISIBLE_DEVICES=$(seq -s , $first $((first + ranks - 1)))"
   } > "$state/$host"
 }
