@@ -12,18 +12,20 @@
 #   {"kind":"forecast","row":NAME,"rate":RATE,"step_s":SECONDS}
 #
 # Row NAME-gatheredN is NAME with shard.gathered=N. Rows MODEL-grad-one-CODECS have one micro-batch,
-# so that the link rests for a shorter time. With Qwen2.5 they need 90 GiB of a GPU. Row fsdp2-gpt2
-# is PyTorch's FSDP2 on the same work, and has no forecast.
+# so that the link rests for a shorter time. With Qwen2.5 they need 90 GiB of a GPU. Row
+# gpt2-default leaves all to the program. Rows fsdp2-gpt2 and fsdp2-gpt2-keep are PyTorch's FSDP2 on
+# the same work, with and without reshard_after_forward, and have no forecast.
 #
 # Environment:
 #   ROWS    The rows to run, by name. By default all rows of a rate run.
 #   GPUS    GPUs of each host (1). With 2 the rows are others: sharding inside a host, and codecs
-#           between hosts alone.
+#           between hosts alone. `shared`: both hosts have the same GPU, with a rank each.
 #   TURNS   The number of runs of each row, alternating (1).
 #   STEPS, WARMUP  Steps with and before the clock (4 and 1).
 #   LIMIT   Seconds that a run may take (200).
 #   MPIRUN  Another mpirun of Open MPI.
-#   PYTHON  The interpreter with PyTorch, for fsdp2-gpt2 (python3).
+#   PYTHON  The interpreter with PyTorch, for FSDP2 (python3).
+#   PEER_ARGS  More arguments for FSDP2.
 #   DEVICE  run.device (cuda). With ROW_ARGS it allows a trial on a machine without GPUs.
 #   ROW_ARGS  key=value for every row.
 #
@@ -39,6 +41,7 @@ LIMIT=${LIMIT:-200}
 . "$here/rows.sh"
 device=${DEVICE:-cuda}
 with_gpus=gpus each=${GPUS:-1}
+test "$each" != shared || with_gpus=shared-gpu each=1
 test "$device" = cuda || with_gpus=
 
 # On two ranks GPT-2 has two micro-batches per step, and Qwen2.5 four.
@@ -65,6 +68,7 @@ model_keys() {
 # settings ROW: the deck's name and its keys.
 settings() {
   case $1 in
+  gpt2-default) echo "${gpt2/data.micro_batch=64 /}" ;;
   *-one-*) echo "$(settings "${1/-one-/-}") data.micro_batch=128" ;;
   *-gathered*) echo "$(settings "${1%-gathered*}") shard.gathered=${1##*-gathered}" ;;
   gpt2-hybrid-bf16) echo "$gpt2 $hybrid $bf16" ;;
@@ -141,24 +145,25 @@ launch() {
 
 # PyTorch gets the places of its processes from the environment.
 run_fsdp2() {
-  local address=127.0.0.1
+  local address=127.0.0.1 keep=
+  test "$1" = fsdp2-gpt2 || keep=--keep
   test "$rate" = node || address=10.1.1.1
-  echo "{\"kind\":\"row\",\"row\":\"fsdp2-gpt2\",\"rate\":\"$rate\"}" >> "$results"
-  echo "== $rate fsdp2-gpt2"
-  # shellcheck disable=SC2016 # variables of each rank
+  echo "{\"kind\":\"row\",\"row\":\"$1\",\"rate\":\"$rate\"}" >> "$results"
+  echo "== $rate $1"
+  # shellcheck disable=SC2016,SC2086 # variables of each rank; lists of words
   launch sh -c 'export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE \
       LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE \
       MASTER_ADDR=$0 MASTER_PORT=29500
     exec "$@"' "$address" "${PYTHON:-python3}" "$here/fsdp2.py" --model gpt2-124m \
     --T 1024 --B 64 --accum $((2 / each)) --steps "${STEPS:-4}" --warmup "${WARMUP:-1}" \
-    --row fsdp2-gpt2 > "$results.log" 2>&1 ||
-    { tail -20 "$results.log"; echo "fsdp2-gpt2: failed"; }
+    --row "$1" $keep ${PEER_ARGS:-} > "$results.log" 2>&1 ||
+    { tail -20 "$results.log"; echo "$1: failed"; }
   grep '^{' "$results.log" | tee -a "$results"
 }
 
 run() {
   local name=$1 keys rates
-  if test "$name" = fsdp2-gpt2; then run_fsdp2; return; fi
+  case $name in fsdp2-*) run_fsdp2 "$name"; return ;; esac
   # shellcheck disable=SC2207 # a list of words
   keys=($(settings "$name")) || { echo "there is no row $name" >&2; exit 2; }
   local deck=${keys[0]}
