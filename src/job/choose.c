@@ -212,7 +212,8 @@ enum status job_choose(struct job *job, enum job_use use, bool *changed)
   struct plan_rates rates;
   int64_t local[] = {comm_local_ranks(job->comm), -comm_local_ranks(job->comm)};
   *changed = false;
-  if (!(job_trains(use) || use == JOB_BENCH) || !search_is_free(job->deck))
+  if (!(job_trains(use) || use == JOB_BENCH) ||
+      !search_is_free(job->deck, !job->device->model.host_memory))
     return STATUS_OK;
   watchdog_start(job->start, "choosing settings");
   enum status status = comm_agree(job->comm, job_find_limits(job, false, &whole)

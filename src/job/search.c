@@ -347,11 +347,11 @@ static bool leaves(const struct deck *deck, const struct axis *axis)
   return free;
 }
 
-bool search_is_free(const struct deck *deck)
+bool search_is_free(const struct deck *deck, bool apart)
 {
   bool free = false;
   for (int a = 0; a < AXES; a++)
-    free |= leaves(deck, &axes[a]);
+    free |= (apart || !(axes[a].traits & APART)) && leaves(deck, &axes[a]);
   return free;
 }
 

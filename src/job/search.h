@@ -90,8 +90,9 @@ struct settings {
 enum status search_best(const struct search *job, bool sums, struct settings *out);
 /* Whether the first one is faster by more than the error of a forecast. Local. */
 bool search_gains(const struct choice *choice, const struct choice *than);
-/* Whether the deck leaves anything to choose: not shard.group alone, for example. Local. */
-bool search_is_free(const struct deck *deck);
+/* Whether the deck leaves anything to choose: not shard.group alone, for example. `apart`: the
+ * device has memory of its own. Local. */
+bool search_is_free(const struct deck *deck, bool apart);
 
 /* The ways to make a job fit. Single changes come first, in the order of their cost, and changes of
  * the numbers last. If no single change is enough, several together are tried, and none of them is
