@@ -923,9 +923,39 @@ static enum status check_pairs(const struct deck *deck)
   return STATUS_OK;
 }
 
-enum status deck_check(const struct deck *deck)
+static enum status check(const struct deck *deck)
 {
   return check_pairs(deck) ?: check_counters(deck) ?: check_unit_values(deck);
+}
+
+static enum status choose_free(struct deck *deck, const char *assignments)
+{
+  char words[128], *rest = NULL;
+  enum status status = STATUS_OK;
+  snprintf(words, sizeof words, "%s", assignments);
+  for (char *key = strtok_r(words, "=", &rest); key && !status; key = strtok_r(NULL, "=", &rest)) {
+    const char *value = strtok_r(NULL, " ", &rest);
+    if (!options_is_set(deck->set, key))
+      status = options_choose(deck->set, key, value, NULL);
+  }
+  return status;
+}
+
+enum status deck_check(struct deck *deck)
+{
+#define HYBRID "shard.strategy=hybrid_shard"
+#define MASTERS "tiers.params=host tiers.optimizer=host"
+  static const char *const points[] = {HYBRID, MASTERS, HYBRID " " MASTERS};
+  enum status status = check(deck);
+  for (size_t p = 0; p < sizeof points / sizeof *points && status == STATUS_USAGE; p++) {
+    struct deck other = {0};
+    status = options_copy(deck->set, &other, &other.set)
+        ?: choose_free(&other, points[p])
+        ?: check(&other)
+        ?: choose_free(deck, points[p]);
+    deck_destroy(&other);
+  }
+  return status == STATUS_USAGE ? check(deck) : status; /* the first contradiction is named */
 }
 
 /* --- what it means on P ranks -------------------------------------------- */
@@ -1103,7 +1133,7 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                         ranks, local_ranks);
   struct deck_shape s = {.ranks = ranks, .local_ranks = local_ranks};
   struct deck_policy p;
-  enum status status = deck_check(deck) ?: resolve_group(deck, ranks, local_ranks, &s.group);
+  enum status status = check(deck) ?: resolve_group(deck, ranks, local_ranks, &s.group);
   status = status ?: resolve_batch(deck, ranks, &s) ?: resolve_policy(deck, &s, &p);
   status = status ?: resolve_hops(deck, p.cpu_reduce, &s);
   if (status)

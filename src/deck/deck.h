@@ -169,8 +169,10 @@ enum status deck_apply_preset(struct deck *deck, bool all);
 
 /* Impossible combinations that do not depend on the number of ranks (width % heads, sequence >
  * context, warmup > decay_steps, ...). A warm-up longer than run.steps is allowed, for a shortened
- * run (run.steps=50 on the command line). */
-enum status deck_check(const struct deck *deck);
+ * run (run.steps=50 on the command line). If defaults of keys that the program may choose
+ * contradict other keys, they get values that do not: tiers.params=host with tiers.optimizer=host.
+ * Local. */
+enum status deck_check(struct deck *deck);
 
 enum { DECK_COUNTERS = 8 }; /* the most events that run.counters may name */
 /* Whether run.counters requests any events. */

@@ -32,6 +32,7 @@ fast|llama-3.1-8b|gpu=24GiB model.layers=4 data.batch=8|tiers.params=host tiers.
 tiers.resident=3 tiers.activations=recompute
 slow|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13
 slow|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 shard.gathered=0|shard.gathered=13
+fast|gpt2-124m|gpu=h100 ranks=4 shard.group=2|(defaults)
 fast|qwen2.5-7b|gpu=h100 ranks=1024 local_ranks=8 data.batch=1024|shard.strategy=hybrid_shard \
 shard.group=64 shard.gathered=30
 LIST

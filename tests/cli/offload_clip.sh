@@ -173,4 +173,4 @@ awk '/^predicted step/ { deferred = $3; step = step ? step : $3 }
   END { exit !(0 < step && step < 0.8 * deferred && step < clipped && clipped < deferred) }' \
   plan.out || { cat plan.out >&2; die "the forecast of updates"; }
 fails 2 "optim.update (command line) is speculative, which is for masters in host memory" \
-  "$SLUICE" train tiny.yaml optim.update=speculative
+  "$SLUICE" train tiny.yaml optim.update=speculative tiers.params=device
