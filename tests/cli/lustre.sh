@@ -3,7 +3,7 @@
 # stripes of 4 MiB at any OST, written by hand from lustre_user.h. A layout that somebody set stays.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need od
-test -z "${SANITIZER:-}" || test "$SANITIZER" = no || skip "a sanitizer must be loaded first"
+test "${SANITIZER:-no}" = no || skip "a sanitizer must be loaded first"
 "${CC:-cc}" -shared -fPIC -o lustre.so "$top_srcdir/tests/cli/lustre.c" -ldl 2> cc.err ||
   lack "a C compiler"
 make_deck
