@@ -329,7 +329,8 @@ static enum status run_deck(const struct arguments *arguments, const char *row)
   if (!status && !measurement.by_lane && comm_rank(arguments->comm) == 0)
     open_counters(&measurement);
   status = status
-      ?: job_create(arguments->comm, &deck, JOB_BENCH, &job)
+      ?: job_begin(arguments->comm, &deck, &job)
+      ?: job_create(job, JOB_BENCH)
       ?: comm_agree(arguments->comm, job_state_init(job));
   if (!status) {
     struct data_order order = {.seed = (uint64_t)deck.run.seed,

@@ -258,6 +258,7 @@ static void look_at_deck(struct doctor *doctor)
   const struct deck *deck = &doctor->deck;
   struct finding *finding = doctor->mine.finding;
   struct doctor_run run = {.dir = deck->run.dir};
+  struct job *job = NULL;
   int64_t tokens = 0;
   char text[DOCTOR_TEXT];
   enum status status = train_check_folder(comm, deck, &run.stopped)
@@ -272,7 +273,9 @@ static void look_at_deck(struct doctor *doctor)
   snprintf(text, sizeof text, "%.160s: %lld tokens to train on", deck->data.train,
            (long long)tokens);
   judge(DOCTOR_DATA, "data", status, text, finding);
-  status = job_check(comm, &doctor->deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
+  status = job_begin(comm, &doctor->deck, &job)
+               ?: job_check(job, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
+  job_destroy(job);
   judge(DOCTOR_DECK, "deck", status, "valid for these ranks and devices, and fits into memory",
         finding);
 }

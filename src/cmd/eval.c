@@ -59,7 +59,8 @@ static enum status run(const struct arguments *arguments)
   struct source source = {0};
   struct job *job = NULL;
   enum status status = source_open(arguments, arguments->word[0], cure, &source)
-      ?: job_create(arguments->comm, &source.deck, JOB_EVAL, &job)
+      ?: job_begin(arguments->comm, &source.deck, &job)
+      ?: job_create(job, JOB_EVAL)
       ?: evaluate(job, &source, values->untrained);
   job_destroy(job);
   source_close(&source);

@@ -247,7 +247,8 @@ static enum status generate(const struct arguments *arguments, struct source *so
   enum status status = (has_ids(values)
                            ? comm_agree(arguments->comm, read_ids(&values->ids, &options))
                            : open_language(arguments, source, &options))
-      ?: job_create(arguments->comm, &source->deck, JOB_GENERATE, &job)
+      ?: job_begin(arguments->comm, &source->deck, &job)
+      ?: job_create(job, JOB_GENERATE)
       ?: weights_load(job, source->checkpoint)
       ?: generate_run(job, &options);
   job_destroy(job);

@@ -688,6 +688,15 @@ static enum status set_default(struct option_set *set, int index)
                                        : STATUS_OK; /* required option: readers never see NULL */
 }
 
+enum status options_unchoose(struct option_set *set)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < set->n && !status; i++)
+    if (options_is_chosen(set, set->table[i].name))
+      status = set_default(set, i);
+  return status;
+}
+
 enum status options_create(const struct option *table, void *values, struct option_set **out)
 {
   int n = 0;

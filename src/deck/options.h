@@ -126,6 +126,8 @@ enum status options_resolve_from(struct option_set *set, const char *where, cons
 enum status options_choose(struct option_set *set, const char *name, const char *value,
                            const char *before);
 bool options_is_chosen(const struct option_set *set, const char *name);
+/* Give all chosen options their defaults again, as if nothing had been chosen. Local. */
+enum status options_unchoose(struct option_set *set);
 /* Whether a file or the command line says "auto". Local. */
 bool options_is_freed(const struct option_set *set, const char *name);
 

@@ -277,8 +277,5 @@ enum status choose_resumed(struct comm *comm, const struct deck *saved, const ch
   }
   log_info("settings are chosen again, because those of %s do not go with this deck: %s", path,
            status_text());
-  for (const struct option *option = deck_table; option->name && !status; option++)
-    if (options_is_chosen(deck->set, option->name))
-      status = options_resolve_from(deck->set, path, option->name, "auto");
-  return comm_agree(comm, status);
+  return comm_agree(comm, options_unchoose(deck->set));
 }

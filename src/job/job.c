@@ -1,6 +1,8 @@
 /* Sets up a job in the order deck, device, model, plans, memory, executors. */
 #include "job/private.h"
 
+#include <string.h>
+
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/watchdog.h"
@@ -144,9 +146,7 @@ static enum status read_device_memory(struct job *job)
              : comm_agree(job->comm, ops->memory(job->device, &job->device_used, &job->device_all));
 }
 
-/* Prepares the job up to its memory. The caller must destroy *out, whatever the status.
- * Collective. */
-static enum status begin(struct comm *comm, struct deck *deck, enum job_use use, struct job **out)
+enum status job_begin(struct comm *comm, struct deck *deck, struct job **out)
 {
   const int64_t resident = mem_resident_bytes();
   struct job *job = NULL;
@@ -157,33 +157,44 @@ static enum status begin(struct comm *comm, struct deck *deck, enum job_use use,
   job->comm = comm;
   job->deck = deck;
   job->resident_start = resident;
-  if (deck->comm.timeout > 0)
-    status = watchdog_create(comm, NULL, deck->comm.timeout, &job->start);
+  return deck->comm.timeout > 0 ? watchdog_create(comm, NULL, deck->comm.timeout, &job->start)
+                                : STATUS_OK;
+}
+
+static enum status take_place(struct job *job)
+{
   watchdog_start(job->start, "taking its place on the node");
-  status = status ?: job_take_place(job) ?: read_device_memory(job) ?: create_parts(job, use);
-  return status ? status : comm_say_warnings(comm);
+  return job_take_place(job) ?: read_device_memory(job);
 }
 
-enum status job_check(struct comm *comm, struct deck *deck, enum job_use use)
+enum status job_check(struct job *job, enum job_use use)
 {
-  struct job *job;
-  const enum status status = begin(comm, deck, use, &job);
-  job_destroy(job);
-  return status;
+  const enum status status = (job->topo ? STATUS_OK : take_place(job)) ?: create_parts(job, use);
+  return status ? status : comm_say_warnings(job->comm);
 }
 
-enum status job_create(struct comm *comm, struct deck *deck, enum job_use use, struct job **out)
+enum status job_create(struct job *job, enum job_use use)
 {
-  struct job *job;
-  enum status status = begin(comm, deck, use, &job) ?: create_memory(job);
-  if (status) {
-    job_destroy(job);
+  const enum status status = job_check(job, use) ?: create_memory(job);
+  if (status)
     return status;
-  }
   job_log(job, use);
   watchdog_start(job->start, "finding what it begins with");
-  *out = job;
   return STATUS_OK;
+}
+
+void job_clear(struct job *job)
+{
+  exec_memory_destroy(&job->memory);
+  for (int mode = 0; mode < JOB_PLANS; mode++)
+    plan_destroy(job->plan[mode]);
+  model_destroy(job->model);
+  mem_free(job->nvme);
+  memset(job->plan, 0, sizeof job->plan);
+  job->model = NULL;
+  job->nvme = NULL;
+  job->shape = (struct deck_shape){0};
+  job->predicted_s = 0;
 }
 
 void job_destroy(struct job *job)
@@ -200,13 +211,9 @@ void job_destroy(struct job *job)
     log_warn("%s", status_text());
   op_counters_destroy(job->counters);
   watchdog_destroy(job->start);
-  exec_memory_destroy(&job->memory);
-  for (int mode = 0; mode < JOB_PLANS; mode++)
-    plan_destroy(job->plan[mode]);
-  model_destroy(job->model);
+  job_clear(job);
   device_destroy(job->host);
   device_destroy(job->device);
-  mem_free(job->nvme);
   mem_free(job->rates_of);
   topo_destroy(job->topo);
   mem_free(job);

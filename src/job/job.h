@@ -90,14 +90,20 @@ enum status job_take_place(struct job *job);
  * plan->input.shape.sequence). */
 enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH };
 
-/* Everything up to memory; parameters are zero. `deck` must outlive the job. Its keys that the
- * program chooses get their values. Logs the properties of the job first. Collective. */
-enum status job_create(struct comm *comm, struct deck *deck, enum job_use use, struct job **out);
-void job_destroy(struct job *job); /* takes NULL; Collective */
+/* A job of which only the watchdog of its start exists. `deck` must outlive it. The caller destroys
+ * *out, whatever the status. Collective. */
+enum status job_begin(struct comm *comm, struct deck *deck, struct job **out);
+/* Everything up to memory; parameters are zero. Keys of the deck that the program chooses get their
+ * values. Logs the properties of the job first. Collective. */
+enum status job_create(struct job *job, enum job_use use);
 /* Checks whether a job can start as far as its memory: its place, cores, device, model and plans,
- * and whether they fit. Everything that is created for the check is destroyed again, but the
- * calling thread stays bound. It logs the same messages as job_create(). Collective. */
-enum status job_check(struct comm *comm, struct deck *deck, enum job_use use);
+ * and whether they fit. Binds the calling thread. It logs the same messages as job_create().
+ * Collective. */
+enum status job_check(struct job *job, enum job_use use);
+/* Frees model, plans and memory of a job that has not started. job_create() may make others.
+ * Collective. */
+void job_clear(struct job *job);
+void job_destroy(struct job *job); /* takes NULL; Collective */
 
 /* The model that a deck describes, with its frozen parameters, packed for `ranks` ranks. `compute`
  * is the type of a job_place. Local. */

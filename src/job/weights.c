@@ -316,6 +316,7 @@ enum status weights_load(struct job *job, const char *path)
 
 enum status weights_resume(struct job *job, const char *path, bool *damaged)
 {
+  watchdog_start(job->start, "reading %s", path);
   return load_checkpoint(job, path, true, damaged);
 }
 

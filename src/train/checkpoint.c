@@ -157,12 +157,28 @@ static enum status compare_decks(const struct train_run *run, const struct check
   return status;
 }
 
+static enum status create_job(struct train_run *run)
+{
+  return job_create(run->job, run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
+}
+
+/* With the choices of `saved`, the deck of the checkpoint. What was made for a checkpoint that
+ * turned out to be damaged goes first. */
+static enum status create_like(struct train_run *run, const char *path,
+                               const struct checkpoint_meta *meta, const struct deck *saved)
+{
+  job_clear(run->job);
+  enum status status = comm_agree(run->comm, options_unchoose(run->job->deck->set));
+  if (!status && meta->ranks == comm_ranks(run->comm))
+    status = choose_resumed(run->comm, saved, path, run->job->deck);
+  return status ? status : create_job(run);
+}
+
 /* `saved`: the deck of the checkpoint. Without samples there is no order yet. */
 static enum status check_saved(const struct train_run *run, const char *path,
-                               const struct checkpoint_meta *meta, struct deck *saved)
+                               const struct checkpoint_meta *meta, const struct deck *saved)
 {
-  enum status status = deck_load_text(saved, path, meta->deck, strlen(meta->deck), 0, NULL)
-      ?: model_source_check(saved, path, run->deck)
+  enum status status = model_source_check(saved, path, run->deck)
       ?: check_optimizer(run, path, saved)
       ?: check_frozen(run, path, saved);
   if (status || run->deck->data.reorder || meta->samples == 0)
@@ -191,9 +207,13 @@ static enum status resume_from(void *arg, const char *path, bool *damaged)
   struct train_run *run = arg;
   struct checkpoint_meta meta = {0};
   struct deck saved = {0};
+  watchdog_start(run->job->start, "reading %s", path);
   enum status status = checkpoint_read_meta(run->comm, path, &meta);
   *damaged = status != STATUS_OK;
   status = status
+      ?: comm_agree(run->comm,
+                    deck_load_text(&saved, path, meta.deck, strlen(meta.deck), 0, NULL))
+      ?: create_like(run, path, &meta, &saved)
       ?: comm_agree(run->comm, check_saved(run, path, &meta, &saved))
       ?: weights_resume(run->job, path, damaged)
       ?: comm_agree(run->comm, take_up(run, path, &meta, &saved));
@@ -202,53 +222,10 @@ static enum status resume_from(void *arg, const char *path, bool *damaged)
   return status;
 }
 
-struct choices {
-  struct comm *comm;
-  struct deck *deck;
-};
-
-static enum status take_from_text(struct comm *comm, const char *path, const char *text,
-                                  struct deck *deck)
-{
-  struct deck saved = {0};
-  const enum status status =
-      comm_agree(comm, deck_load_text(&saved, path, text, strlen(text), 0, NULL))
-          ?: choose_resumed(comm, &saved, path, deck);
-  deck_destroy(&saved);
-  return status;
-}
-
-static enum status take_choices(void *arg, const char *path, bool *damaged)
-{
-  const struct choices *choices = arg;
-  struct checkpoint_meta meta = {0};
-  enum status status = checkpoint_read_meta(choices->comm, path, &meta);
-  *damaged = status != STATUS_OK;
-  if (!status && meta.ranks == comm_ranks(choices->comm))
-    status = take_from_text(choices->comm, path, meta.deck, choices->deck);
-  checkpoint_meta_free(&meta);
-  return status;
-}
-
-enum status train_resume_choices(struct train_run *run, const char *resume, struct deck *deck)
-{
-  struct choices choices = {run->comm, deck};
-  char *path = NULL;
-  bool damaged;
-  if (!strcmp(resume, "none"))
-    return STATUS_OK;
-  if (strcmp(resume, "auto") != 0)
-    return take_choices(&choices, resume, &damaged);
-  const enum status status = checkpoint_use_newest(run->comm, run->checkpoint_dir.text, true,
-                                                   take_choices, &choices, &path);
-  mem_free(path);
-  return status;
-}
-
 enum status train_start_state(struct train_run *run, const char *resume)
 {
   if (!strcmp(resume, "none"))
-    return weights_start(run->job);
+    return create_job(run) ?: weights_start(run->job);
   bool damaged;
   if (strcmp(resume, "auto") != 0)
     return resume_from(run, resume, &damaged);
@@ -258,7 +235,7 @@ enum status train_start_state(struct train_run *run, const char *resume)
   enum status status =
       checkpoint_use_newest(run->comm, run->checkpoint_dir.text, true, resume_from, run, &path);
   if (!status && !path) {
-    status = weights_start(run->job);
+    status = create_job(run) ?: weights_start(run->job);
     log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir.text);
   }
   mem_free(path);

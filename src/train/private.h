@@ -137,11 +137,9 @@ enum status train_folder_recall(const struct train_run *run);
 /* Opens the training data. A resumed run must see the samples that it would have seen without the
  * stop, unless data.reorder allows others. Collective. */
 enum status train_open_data(struct train_run *run);
-/* Before the job is created: the keys that the program may choose get the values that the
- * checkpoint was written with, if it was by as many ranks. `resume` as in train_run(). Collective.
- */
-enum status train_resume_choices(struct train_run *run, const char *resume, struct deck *deck);
-/* Loads the initial state, step and samples; `resume` as in train_run(). Collective. */
+/* Creates the job, which has begun, and loads the initial state, step and samples. `resume` as in
+ * train_run(). Keys that the program may choose get the values of the checkpoint that is loaded, if
+ * as many ranks have written it. Collective. */
 enum status train_start_state(struct train_run *run, const char *resume);
 /* One at a time. If no steps follow (`leaving`), it does not write in the background. After a
  * skipped step older checkpoints stay, because the saved model may be diverging. Collective. */

@@ -242,17 +242,16 @@ static enum status start_data(struct train_run *run)
 static enum status prepare_state(struct train_run *run, struct deck *deck, const char *resume)
 {
   train_folder_paths(run);
-  enum status status =
-      comm_agree(run->comm, train_prepare_stop(run))
-          ?: comm_agree(run->comm, train_leads(run) ? train_folder_take(run) : STATUS_OK);
+  enum status status = job_begin(run->comm, deck, &run->job);
+  if (status)
+    return status;
+  watchdog_start(run->job->start, "taking %s", deck->run.dir);
+  status = comm_agree(run->comm, train_prepare_stop(run))
+               ?: comm_agree(run->comm, train_leads(run) ? train_folder_take(run) : STATUS_OK);
   if (!status && train_leads(run)) /* the lock is held, so the file is not for another run */
     stop_file_drop(&run->stop_file);
   if (!status && !strcmp(resume, "none"))
     status = train_folder_refuse_used(run);
-  const enum job_use use = deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN;
-  status = status
-               ?: train_resume_choices(run, resume, deck)
-               ?: job_create(run->comm, deck, use, &run->job);
   return status ? status : train_start_state(run, resume);
 }
 
@@ -280,8 +279,7 @@ static enum status prepare_loop(struct train_run *run)
 static void release(struct train_run *run)
 {
   checkpoint_writer_destroy(run->writer);
-  if (run->job)
-    job_destroy(run->job);
+  job_destroy(run->job);
   evaluator_close(&run->evaluator);
   token_set_close(run->order.set);
   events_close(run->events);

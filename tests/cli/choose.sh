@@ -155,6 +155,32 @@ for how in auto path; do
     { cat again.log >&2; die "not the choice of the checkpoint with --resume $how"; }
   rm -rf again
 done
+# If the newest checkpoint is damaged, also where it is found late, the choice is that of the one
+# before. A key that is typed as auto is free, the others are taken.
+train 5 again data.batch=20 shard.gathered=0 shard.prefetch=2
+resumed 5 data.batch=20 --resume auto shard.gathered=3 shard.prefetch=2
+last=$(newest again)
+cp "$last" whole.h5
+for damage in head data; do
+  case $damage in
+  head) head -c 1000 whole.h5 > "$last" ;;
+  data) dd if=/dev/urandom of="$last" bs=1 seek=$(($(wc -c < whole.h5) / 4 * 3)) count=64 \
+    conv=notrunc 2> dd.err ;;
+  esac
+  cp -r again damaged
+  resumed 5 data.batch=20 --resume auto
+  test "$(grep -c 'skipped a checkpoint' again.log)" = 1 && test "$(gathered)" = 0 &&
+    grep -q '^  prefetch: 2$' again/deck.yaml && ! grep -q '^chosen' again.log ||
+    { cat again.log >&2; die "not the choice of the checkpoint that is resumed, $damage"; }
+  rm -rf again
+  mv damaged again
+  cp whole.h5 "$last"
+done
+resumed 5 data.batch=20 --resume auto shard.gathered=auto run.steps=9
+grep -q '^chosen ' again.log && grep -q '^changed: shard.gathered: 3 -> ' again.log &&
+  test "$(grep -c '^changed: ' again.log)" = 1 ||
+  { cat again.log >&2; die "auto does not free its key alone"; }
+rm -rf again
 # Keys of the checkpoint that contradict a typed one are chosen again.
 train 5 again data.batch=20 tiers.params=host tiers.optimizer=host
 resumed 5 data.batch=20 --resume auto tiers.params=device

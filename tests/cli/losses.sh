@@ -115,21 +115,60 @@ hit host KILL -n
 ends host 10
 clean host
 
-# Before the first step: a file system that does not answer keeps rank 0 from checking the data, and
-# rank 1 waits for it. Reading a pipe without a writer takes as long.
+# Before the first step: a file system that does not answer keeps rank 0 from its work, and rank 1
+# waits for it. hangs DIR WORK KEY...: the watchdog names the work.
+hangs() {
+  dir=$1 work=$2
+  shift 2
+  start "$dir" checkpoint.every=0 comm.timeout=1 "$@"
+  until grep -q "all ranks wait for rank 0, which is starting: $work" "$dir.log"; do
+    lives "$dir"
+    sleep 0.1
+  done
+  ends "$dir" 30
+  test $status = 10 || { tail -n 20 "$dir.log" >&2; die "a start that hangs: exit $status"; }
+  grep -q "^rank 1: .*starting: $work, waiting for the other ranks" "$dir.log" ||
+    { tail -n 20 "$dir.log" >&2; die "rank 1 does not say what it waits for"; }
+}
+# Reading a pipe without a writer takes as long.
 cp -r data piped
 shard=$(ls piped/train-*.h5)
 rm "$shard"
 mkfifo "$shard"
-start early checkpoint.every=0 comm.timeout=1 data.train=piped data.verify=true
-until grep -q "all ranks wait for rank 0, which is starting: opening piped" early.log; do
-  lives early
-  sleep 0.1
-done
-ends early 30
-test $status = 10 || { tail -n 20 early.log >&2; die "a start that hangs: exit $status"; }
-grep -q "^rank 1: .*starting: opening piped, waiting for the other ranks" early.log ||
-  { tail -n 20 early.log >&2; die "rank 1 does not say what it waits for"; }
+hangs early "opening piped" data.train=piped data.verify=true
+# A call that names the path in HANGS does not return. A sanitizer must be loaded first.
+cat > hangs.c <<'END'
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static void look(const char *path)
+{
+  const char *hangs = getenv("HANGS");
+  for (size_t n = strlen(path); hangs && n >= strlen(hangs) &&
+                                !strcmp(path + n - strlen(hangs), hangs);)
+    pause();
+}
+DIR *opendir(const char *path)
+{
+  DIR *(*open_folder)(const char *) = dlsym(RTLD_NEXT, "opendir");
+  return look(path), open_folder(path);
+}
+int mkdir(const char *path, mode_t mode)
+{
+  int (*make_folder)(const char *, mode_t) = dlsym(RTLD_NEXT, "mkdir");
+  return look(path), make_folder(path, mode);
+}
+END
+if test "${SANITIZER:-no}" = no && ${CC:-cc} -shared -fPIC hangs.c -o hangs.so -ldl 2> cc.err; then
+  export LD_PRELOAD="$PWD/hangs.so"
+  HANGS=scan/ckpt hangs scan "looking for a checkpoint in scan/ckpt" --resume auto
+  HANGS=take hangs take "taking take"
+  unset LD_PRELOAD
+fi
 
 # A rank that is stopped dead is named, and the job ends by itself.
 start stopped checkpoint.every=0 comm.timeout=1

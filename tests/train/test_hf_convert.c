@@ -216,7 +216,8 @@ TEST(a_job_has_the_folders_weights)
       struct job *job = NULL;
       char *from = fixture(models[m]);
       must(resolve(&deck, from, ways[w]));
-      must(job_create(comm, &deck, JOB_TRAIN, &job));
+      must(job_begin(comm, &deck, &job));
+      must(job_create(job, JOB_TRAIN));
       must(weights_start(job));
       check_job(job, from);
       job_destroy(job);
@@ -231,7 +232,8 @@ TEST(a_job_has_the_checkpoints_weights)
   char *file = imported("qwen3");
   must(resolve(&deck, file, ""));
   assert_string_equal(deck.model.arch, "qwen3");
-  must(job_create(comm, &deck, JOB_TRAIN, &job));
+  must(job_begin(comm, &deck, &job));
+  must(job_create(job, JOB_TRAIN));
   must(weights_start(job));
   check_job(job, fixture("qwen3"));
   refused(weights_resume(job, file, &(bool){false}), STATUS_INPUT,

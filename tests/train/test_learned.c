@@ -197,7 +197,9 @@ TEST(gpus_that_cannot_be_counted_are_no_host)
   gpus = -7;
   assert_int_equal(job_count_gpus(&deck, &gpus), STATUS_LIBRARY);
   assert_int_equal(gpus, -7);
-  must_fail(job_create(comm, &deck, JOB_TRAIN, &job), STATUS_LIBRARY, "the driver is broken");
+  must(job_begin(comm, &deck, &job));
+  must_fail(job_create(job, JOB_TRAIN), STATUS_LIBRARY, "the driver is broken");
+  job_destroy(job);
   memory.broken = false;
   deck_destroy(&deck);
 }
