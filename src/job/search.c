@@ -327,6 +327,14 @@ static const struct axis {
 /* clang-format on */
 enum { AXES = sizeof axes / sizeof *axes, VALUES = sizeof axes->value / sizeof *axes->value };
 
+const char *search_axis_value(int axis, int value, bool *sums)
+{
+  if (axis >= AXES || value >= VALUES)
+    return NULL;
+  *sums = axes[axis].traits & SUMS;
+  return axes[axis].value[value];
+}
+
 struct descent {
   const struct search *job;
   bool sums;    /* axes that may change the order of sums, too */

@@ -88,6 +88,10 @@ struct settings {
   struct choice of[SEARCH_SETTINGS];
 };
 enum status search_best(const struct search *job, bool sums, struct settings *out);
+/* A value that it tries, as assignments that search_try() takes: for each axis its default and then
+ * the others. *sums: they may change the order of sums. NULL: there is no such value, or no such
+ * axis if `value` is 0. Local. */
+const char *search_axis_value(int axis, int value, bool *sums);
 /* Whether the first one is faster by more than the error of a forecast. Local. */
 bool search_gains(const struct choice *choice, const struct choice *than);
 /* Whether the deck leaves anything to choose: not shard.group alone, for example. `apart`: the
