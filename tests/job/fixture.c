@@ -143,7 +143,7 @@ void fixture_set_nodes(int ranks)
   local_ranks = ranks;
 }
 
-void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks,
+void fixture_open(struct job *job, struct deck *deck, struct comm *comm, int rank, int ranks,
                   bool apart_device)
 {
   const int local = local_ranks > 0 ? local_ranks : ranks;

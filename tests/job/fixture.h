@@ -6,7 +6,7 @@
 
 /* All that job_create() makes for training but lanes and cores, in the deck's run.compute (auto:
  * fp32). `comm` NULL: a fake job of its own. */
-void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks,
+void fixture_open(struct job *job, struct deck *deck, struct comm *comm, int rank, int ranks,
                   bool apart);
 /* Ranks of each node of jobs that are opened from then on; 0, at first: all. */
 void fixture_set_nodes(int local_ranks);

@@ -36,14 +36,14 @@ static void end(void)
 }
 
 /* The machine that a start finds. */
-static struct comm_fabric found;
+static struct comm_fabric fabric_found;
 static char product[sizeof job.device->product];
 
 void __wrap_comm_fabric_read(const char *root, struct comm_fabric *out);
 void __wrap_comm_fabric_read(const char *root, struct comm_fabric *out)
 {
   assert_string_equal(root, "/sys/class");
-  *out = found;
+  *out = fabric_found;
 }
 
 /* A folder is one call of a file system that all ranks share. */
@@ -175,9 +175,9 @@ TEST(another_machine_has_a_file_of_its_own)
   begin("machine");
   (void)rates_of("");
   change("\ngemm: ", "\ngemm: 1234567  # ", true);
-  snprintf(found.text, sizeof found.text, "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR)");
+  snprintf(fabric_found.text, sizeof found.text, "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR)");
   assert_true(rates_of("").gemm_flops != 1234567e9);
-  found.text[0] = '\0';
+  fabric_found.text[0] = '\0';
   snprintf(product, sizeof product, "NVIDIA H200");
   assert_true(rates_of("").gemm_flops != 1234567e9);
   product[0] = '\0';

@@ -67,7 +67,7 @@ static void count_tensor(const struct io_tensor *held, const struct io_tensor *u
   }
 }
 
-static void count_rank(const struct deck *deck, int rank, int ranks, bool apart)
+static void count_rank(struct deck *deck, int rank, int ranks, bool apart)
 {
   struct job job;
   struct job_state *held, *unique;
@@ -87,7 +87,7 @@ static void count_rank(const struct deck *deck, int rank, int ranks, bool apart)
 }
 
 /* Every parameter once, and both moments of those that are trained. */
-static void check_tally(const struct deck *deck, int frozen_expected)
+static void check_tally(struct deck *deck, int frozen_expected)
 {
   struct model *model;
   int all = 0, frozen = 0;
@@ -142,7 +142,7 @@ TEST(each_element_is_written_once)
 }
 
 /* Sets all state to `from` on each rank, and gets what the rank would save. */
-static void save_from(const struct deck *deck, int ranks, bool apart,
+static void save_from(struct deck *deck, int ranks, bool apart,
                       const float from[][MOST_ELEMENTS], float to[][MOST_ELEMENTS])
 {
   for (int rank = 0; rank < ranks; rank++) {
