@@ -92,6 +92,7 @@ class Run:
         self.curve = {name: [] for name in CURVES}  # (step, seconds so far, value)
         self.event = collections.defaultdict(Event)
         self.fact, self.deck, self.ops, self.traced = {}, None, {}, {}
+        self.chosen = []  # keys of the deck that the program chose
         self.state, self.ranks, self.skipped, self.planned = State(), 0, 0, 0
         self.times, self.since = [], 0  # times: after the warm-up; since: steps of this start
         self.seconds = self.counted_s = self.counted_tokens = 0
@@ -106,6 +107,7 @@ class Run:
         self.take_facts(record)
         self.fact.update(time=record.get("time"))
         self.deck = record["deck"] if isinstance(record.get("deck"), dict) else self.deck
+        self.chosen = record["chosen"] if isinstance(record.get("chosen"), list) else []
         self.planned = whole(record, "steps")
         self.since = 0
 
@@ -230,9 +232,11 @@ class Run:
         return self.name[:-len(seed)] if self.name.endswith(seed) else self.name
 
     def same(self, but=("run.dir", "run.seed")):
-        """Equal for runs whose decks differ in no key that matters. None: there is no deck."""
-        return self.deck and json.dumps([item for item in sorted(self.deck.items())
-                                         if not item[0].startswith(but)])
+        """Equal for runs whose decks differ in no key that matters. None: there is no deck. Values
+        that the program chose do not matter, but that they are chosen does."""
+        return self.deck and json.dumps([(key, None if key in self.chosen else value)
+                                         for key, value in sorted(self.deck.items())
+                                         if not key.startswith(but)])
 
     def notes(self):
         """Sentences that a reader must know."""

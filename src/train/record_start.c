@@ -106,6 +106,11 @@ static enum status record_start(struct train_run *run, const struct place *place
   for (const struct option *option = deck_table; option->name && !status; option++)
     status = record_key(line, run->deck, option);
   json_write_close(line, '}');
+  json_write_open(line, "chosen", '[');
+  for (const struct option *option = deck_table; option->name; option++)
+    if (options_is_chosen(run->deck->set, option->name))
+      json_write_text(line, NULL, option->name);
+  json_write_close(line, ']');
   return status ?: results_end(run->results);
 }
 

@@ -175,7 +175,7 @@ TEST(another_machine_has_a_file_of_its_own)
   begin("machine");
   (void)rates_of("");
   change("\ngemm: ", "\ngemm: 1234567  # ", true);
-  snprintf(fabric_found.text, sizeof found.text, "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR)");
+  snprintf(fabric_found.text, sizeof fabric_found.text, "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR)");
   assert_true(rates_of("").gemm_flops != 1234567e9);
   fabric_found.text[0] = '\0';
   snprintf(product, sizeof product, "NVIDIA H200");
