@@ -92,7 +92,7 @@ grep -q '"eos_token_id": 756' gpt2/config.json || die "config.json has no end of
 fails 2 "data.train: data-a was made with another tokenizer" "$SLUICE" eval gpt2 data.train=data-a \
   data.sequence=32
 
-# Settings that change the mathematics are said once each, and nothing else is.
+# Settings that change the mathematics or the order of sums are said once each, and nothing else is.
 cp -r first settings
 quietly settings "$SLUICE" train tiny.yaml run.dir=settings data.train=data-a run.steps=3 \
   data.micro_batch=2 checkpoint.keep=7 \
@@ -101,6 +101,7 @@ quietly settings "$SLUICE" train tiny.yaml run.dir=settings data.train=data-a ru
 cat > settings.want <<END
 changed: run.compute: fp32 -> bf16
 changed: data.batch: 12 -> 6
+changed: data.micro_batch: 1 -> 2
 changed: optim.lr: 0.003 -> 0.001
 changed: optim.betas: [0.9, 0.95] -> [0.8, 0.9]
 changed: optim.decay_steps: 6 -> 3
