@@ -21,7 +21,8 @@ holds() {
 of_steps() { sed -n "s/.*\"kind\":\"step\".*\"$2\":\([^,}]*\).*/\1/p" "$1/results.jsonl"; }
 
 # All names, and a codec without loss.
-train 2 none compress.sample=1 eval.every=3 eval.batches=1
+# shellcheck disable=SC2086 # a list of words
+train 2 none $pinned compress.sample=1 eval.every=3 eval.batches=1
 grep -q "compress.sample is ignored: gradients are not encoded" none.log ||
   die "nothing to measure, without a word"
 for key in run_name world_size model dataset max_length batch_size compress_method compress_config \
@@ -172,7 +173,8 @@ is coded compress_config "weights=int4 weights.block=128 feedback=off"
 
 # Messages of varying length: bytes that were sent count. The sum of all bytes is smaller by what
 # they save.
-train 2 exact compress.grads.codec=exponent compress.sample=1
+# shellcheck disable=SC2086 # a list of words
+train 2 exact $pinned compress.grads.codec=exponent compress.sample=1
 same none exact
 is exact grad_rel_error 0
 is exact density 1

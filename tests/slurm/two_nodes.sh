@@ -115,7 +115,7 @@ kill_rank() {
 start_cluster
 make_data
 make_deck
-long="run.steps=40 optim.decay_steps=40 checkpoint.every=10"
+long="$pinned shard.hops=1 run.steps=40 optim.decay_steps=40 checkpoint.every=10"
 endless="run.steps=4000 checkpoint.every=10"
 wait_until 20 "both nodes are there" two_idle
 told "the cluster is up"
@@ -319,10 +319,12 @@ shift
 exec unshare --mount sh -c 'mount --bind ${SLUICE%/*} $PWD/opt && exec "\$@"' sh $PWD/opt/"\$@"
 END
 chmod +x enter
-train 2 outside
+# shellcheck disable=SC2086 # assignments
+train 2 outside $pinned shard.hops=1
 for launch in srun mpirun; do
+  # shellcheck disable=SC2086 # assignments
   SLUICE_LAUNCH=$launch SLUICE="$PWD/enter image.sif sluice" submit in-$launch -- \
-    "$scripts/train.sbatch" tiny.yaml run.dir=in-$launch
+    "$scripts/train.sbatch" tiny.yaml run.dir=in-$launch $pinned shard.hops=1
   ends COMPLETED 40
   says "$launch (as SLUICE_LAUNCH says)"
   same outside in-$launch
