@@ -81,6 +81,32 @@ fresh_cache() {
   mkdir "$XDG_CACHE_HOME"
 }
 
+# rates KEYS=VALUE...: changes the lines of the only file in the cache whose keys the pattern
+# matches. A value xF multiplies.
+rates() {
+  need python3
+  python3 - "$XDG_CACHE_HOME"/sluice-rates-* "$@" <<'END'
+import re, sys
+text = open(sys.argv[1]).read()
+text = text[:text.rindex("# ")]
+for word in sys.argv[2:]:
+    key, value = word.split("=")
+    change = lambda line: f"{line[1]}: " + (
+        f"{float(line[2]) * float(value[1:])}" if value[0] == "x" else value)
+    text, n = re.subn(rf"(?m)^({key}): (\S+)", change, text)
+    assert n, (key, text)
+seal = 0xcbf29ce484222325
+for byte in text.encode():
+    seal = (seal ^ byte) * 0x100000001b3 % 2**64
+open(sys.argv[1], "w").write(f"{text}# {seal:016x}\n")
+END
+}
+
+# chosen DIR: the choice in a log.
+chosen() {
+  sed -n 's/^chosen  \(.*\): predicted step [0-9.e-]* s.*; pin it .*/\1/p' "$1.log"
+}
+
 # use_gpus: tests that are about GPUs see those that there are, $gpus of them, 4 at most; they end
 # here, skipped, where there is none. Call it after make_deck.
 use_gpus() {

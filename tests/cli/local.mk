@@ -2,6 +2,7 @@ check_scripts += \
 	tests/cli/hops.sh \
 	tests/cli/campaign.sh \
 	tests/cli/choose.sh \
+	tests/cli/choose_nodes.sh \
 	tests/cli/cli.sh \
 	tests/cli/commit.sh \
 	tests/cli/completion.sh \
