@@ -105,7 +105,7 @@ static enum status plan_deck(const struct search *job, const struct plan *plan,
                              .model = model ? model : now->model,
                              .device = now->device,
                              .threads = now->threads};
-  enum status status = job_shape(deck, job->use, local_ranks, &input);
+  enum status status = job_shape(deck, job->use, local_ranks, &input) ?: plan_check_length(&input);
   if (status)
     return status;
   input.policy.warmup = now->policy.warmup;

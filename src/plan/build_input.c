@@ -38,6 +38,16 @@ static enum status check_shapes(const struct plan_input *input)
   return STATUS_OK;
 }
 
+enum status plan_check_length(const struct plan_input *input)
+{
+  const int64_t micros = input->shape.micros, units = input->model->units;
+  return micros <= MOST_VISITS / (2 * units)
+             ? STATUS_OK
+             : status_usage("a step of %lld micro-batches through %lld units is too long a plan: "
+                            "raise data.micro_batch",
+                            (long long)micros, (long long)units);
+}
+
 enum status build_check_input(const struct plan_input *input)
 {
   const struct deck_shape *shape = &input->shape;
@@ -74,11 +84,7 @@ enum status build_check_input(const struct plan_input *input)
         "run.compute=fp8 needs sequences of a multiple of %d tokens, not %lld: change "
         "data.sequence, or use run.compute=bf16",
         FP8_TILE, (long long)shape->sequence);
-  if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
-    return status_usage(
-        "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
-        (long long)shape->micros, input->model->units);
-  const enum status status = check_shapes(input);
+  const enum status status = plan_check_length(input) ?: check_shapes(input);
   return status ? status : unit_policy_check(input);
 }
 

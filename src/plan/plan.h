@@ -324,6 +324,8 @@ int64_t plan_sample_bytes(int64_t n);
 enum status plan_create(const struct plan_input *input, struct plan **out);
 void plan_destroy(struct plan *plan); /* takes NULL */
 
+/* STATUS_USAGE: too many micro-batches for a plan, which plan_build() refuses, too. Pure. */
+enum status plan_check_length(const struct plan_input *input);
 enum status plan_build(const struct plan_input *input, struct plan **out);
 enum status plan_place(struct plan *plan);
 enum status plan_order(struct plan *plan);
