@@ -263,19 +263,25 @@ static enum status take(const struct deck *saved, const char *path, struct deck 
   return status;
 }
 
+enum status choose_again(struct comm *comm, const char *path, struct deck *deck)
+{
+  log_info("settings are chosen again, because those of %s do not go with this deck: %s", path,
+           status_text());
+  return comm_agree(comm, options_unchoose(deck->set));
+}
+
 enum status choose_resumed(struct comm *comm, const struct deck *saved, const char *path,
-                           struct deck *deck)
+                           struct deck *deck, bool *taken)
 {
   char words[sizeof((struct chosen){0}.text)];
   enum status status =
       comm_agree(comm, take(saved, path, deck) ?: list_chosen(deck, words, sizeof words));
+  *taken = false;
   if (status || !*words)
     return status;
-  if (!check_here(comm, deck)) {
-    log_note("settings of %s:%s", path, words);
-    return STATUS_OK;
-  }
-  log_info("settings are chosen again, because those of %s do not go with this deck: %s", path,
-           status_text());
-  return comm_agree(comm, options_unchoose(deck->set));
+  if (check_here(comm, deck))
+    return choose_again(comm, path, deck);
+  log_note("settings of %s:%s", path, words);
+  *taken = true;
+  return STATUS_OK;
 }

@@ -39,7 +39,10 @@ enum status choose_apply(const char *text, struct deck *deck);
 enum status job_choose(struct job *job, enum job_use use, bool *changed);
 /* Gives the free keys of `deck` the values of the deck that a checkpoint on as many ranks holds, so
  * that a resumed run does the same sums. A key that says "auto" stays free. If the values
- * contradict other keys or do not go with these nodes, all stay free, and the log says so.
- * Collective. */
+ * contradict other keys or do not go with these nodes, all stay free, and the log says so. *taken:
+ * some have the values. Collective. */
 enum status choose_resumed(struct comm *comm, const struct deck *saved, const char *path,
-                           struct deck *deck);
+                           struct deck *deck, bool *taken);
+/* Frees the keys that choose_resumed() has set, because the status text says what is wrong with
+ * them, and logs it. Collective. */
+enum status choose_again(struct comm *comm, const char *path, struct deck *deck);

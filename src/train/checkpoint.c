@@ -167,11 +167,17 @@ static enum status create_job(struct train_run *run)
 static enum status create_like(struct train_run *run, const char *path,
                                const struct checkpoint_meta *meta, const struct deck *saved)
 {
+  struct deck *deck = run->job->deck;
+  bool taken = false;
   job_clear(run->job);
-  enum status status = comm_agree(run->comm, options_unchoose(run->job->deck->set));
+  enum status status = comm_agree(run->comm, options_unchoose(deck->set));
   if (!status && meta->ranks == comm_ranks(run->comm))
-    status = choose_resumed(run->comm, saved, path, run->job->deck);
-  return status ? status : create_job(run);
+    status = choose_resumed(run->comm, saved, path, deck, &taken);
+  status = status ?: create_job(run);
+  if (status != STATUS_MEMORY || !taken)
+    return status;
+  job_clear(run->job);
+  return choose_again(run->comm, path, deck) ?: create_job(run);
 }
 
 /* `saved`: the deck of the checkpoint. Without samples there is no order yet. */

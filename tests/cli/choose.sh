@@ -168,6 +168,14 @@ resumed 5 data.batch=20 --resume auto tiers.params=device
 grep -q '^settings are chosen again, because those of .* do not go with this deck: tiers.params' \
   again.log && grep -q '^chosen' again.log || { cat again.log >&2; die "a contradiction"; }
 rm -rf again
+# So are those that do not fit: micro-batches of a step that needs four times the memory.
+train 1 again
+memory=$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
+resumed 1 run.steps=6 data.batch=$((memory / 6400 * 64)) data.reorder=true --resume auto
+grep -q '^settings are chosen again, because those of .* do not go with this deck: .* not fit' \
+  again.log && grep -q '^chosen .*data.micro_batch=[1-9].*: predicted' again.log &&
+  grep -q '^nothing to do' again.log || { cat again.log >&2; die "choices that do not fit"; }
+rm -rf again
 cp -r slow5 again
 resumed 4 data.batch=20 --resume auto
 grep -q '^chosen' again.log || { cat again.log >&2; die "4 ranks keep the choice of 5"; }
