@@ -127,6 +127,11 @@ resumed() { # RANKS key=value...
   on "$ranks" "$SLUICE" train tiny.yaml run.dir=again run.steps=8 "$@" > again.log 2>&1 ||
     { cat again.log >&2; die "resume with $*"; }
 }
+hashes() { # DIR NUMBERS: of hashes in the results, and of different ones
+  sed -n 's/.*"deck\(_hash\)\{0,1\}":"\([0-9a-f]\{16\}\)".*/\2/p' "$1/results.jsonl" > hashes
+  test "$(wc -l < hashes) $(sort -u hashes | wc -l)" = "$2" || {
+    cat hashes >&2; die "$1: other hashes of its deck"; }
+}
 gathered() { sed -n 's/^  gathered: //p' again/deck.yaml; }
 for how in auto path; do
   cp -r slow5 again
@@ -134,6 +139,7 @@ for how in auto path; do
   resumed 5 data.batch=20 --resume "$how"
   test "$(gathered)" = 3 && ! grep -q '^chosen' again.log ||
     { cat again.log >&2; die "not the choice of the checkpoint with --resume $how"; }
+  hashes again "4 1" # two starts and two ends have one hash
   rm -rf again
 done
 # If the newest checkpoint is damaged, also where it is found late, the choice is that of the one
@@ -161,6 +167,7 @@ resumed 5 data.batch=20 --resume auto shard.gathered=auto run.steps=9
 grep -q '^chosen ' again.log && grep -q '^changed: shard.gathered: 2 -> ' again.log &&
   test "$(grep -c '^changed: ' again.log)" = 1 ||
   { cat again.log >&2; die "auto does not free its key alone"; }
+hashes again "6 3" # the deck sets both keys, one of them to another value, and then one key
 rm -rf again
 # Keys of the checkpoint that contradict a typed one are chosen again.
 train 5 again data.batch=20 tiers.params=host tiers.optimizer=host

@@ -197,6 +197,24 @@ says "tiny-1-none-4 holds a run of another deck, which differs in optim.warmup: 
 ends 2 run.steps=4
 says "which differs in run.steps"
 
+# Settings that a run has chosen are no difference between decks, whatever a start would choose now.
+fresh_cache chosen
+ends 0 out=first ranks=2 seeds=4 methods=a
+rates link=0.001 exchange=0.001
+ends 0 out=picks ranks=2 seeds=4 methods=a,b
+grep -q '^  gathered: 3$' picks/tiny-2-a-4/deck.yaml || die "links are slow, but nothing is chosen"
+cp compare.out table
+cp picks/results.jsonl picks.jsonl
+rates link=1e6 exchange=1e6 latency=0.001 exchange_latency=0.001 contention=0
+ends 0 out=picks ranks=2 seeds=4 methods=a,b
+says "2 of 2 runs were finished before and are skipped"
+cmp compare.out table && cmp picks/results.jsonl picks.jsonl ||
+  die "another table of chosen settings"
+ends 2 out=picks ranks=2 seeds=4 methods=a optim.warmup=1
+says "holds a run of another deck, which differs in optim.warmup: choose"
+ends 2 out=picks ranks=2 seeds=4 methods=a shard.gathered=0
+says "holds a run of another deck, which differs in shard.gathered: choose"
+
 # A run that fails is reported, the others run, and its folder takes another deck.
 ends 1 ranks=1 seeds=4 "methods=broken data.train=nowhere,good"
 says "tiny-1-broken-4: failed with exit code 3: data.train: there is no folder nowhere"
