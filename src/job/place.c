@@ -80,17 +80,19 @@ enum status job_check_same_place(struct comm *comm, const struct deck *deck, boo
                       job_cite(deck, "run.device", "auto").text);
 }
 
-/* If each rank sees one GPU, it may be its own, or the same GPU on all ranks. */
+/* If each rank of a node sees one GPU, it may be its own, or the same GPU on all of them. */
 static enum status check_own_device(const struct job *job)
 {
   const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
+  const int first = rank - comm_local_rank(job->comm),
+            end = first + comm_local_ranks(job->comm); /* of the node */
   int64_t *ids = NULL;
   enum status status = comm_agree(job->comm, mem_new(MEM_META, ranks, &ids));
   if (status)
     return status;
   ids[rank] = (int64_t)(hash_text(job->device->id) >> 1);
   status = comm_sum_i64(job->comm, ids, ranks);
-  for (int other = 0; other < ranks && !status; other++)
+  for (int other = first; other < end && !status; other++)
     if (*job->device->id && other != rank && ids[other] == ids[rank])
       status = status_usage("ranks %d and %d have the same GPU (%s), and each needs its own: start "
                             "one rank per GPU (mpirun -n), or set run.device=host",
