@@ -166,12 +166,16 @@ static enum status list_differences(const struct deck *a, const struct deck *b, 
   return status;
 }
 
-/* Values that the run has chosen do not count. run.steps is not in the hash, because a run may be
- * extended. The schedule of the learning rate then differs, so such a run is not comparable. */
+/* Values that the run has chosen do not count. deck.yaml does not tell them from those that a user
+ * has set, but the hash does: `other`. run.steps is not in the hash, because a run may be extended.
+ * The schedule of the learning rate then differs, so such a run is not comparable. */
 static enum status compare_decks(const struct matrix_run *run, const struct deck *deck,
-                                 struct deck *old)
+                                 struct deck *old, bool other)
 {
-  char hash[17], keys[400];
+  char hash[17], keys[400], set[400];
+  const enum status listed = list_differences(old, deck, set, sizeof set);
+  if (listed)
+    return listed;
   for (const struct option *o = deck_table; o->name; o++)
     if (o->chosen && !options_is_set(deck->set, o->name)) {
       const enum status status = options_resolve_from(old->set, run->dir, o->name, "auto");
@@ -179,17 +183,19 @@ static enum status compare_decks(const struct matrix_run *run, const struct deck
         return status;
     }
   deck_hash(old, hash);
-  if (!strcmp(hash, run->hash) && old->run.steps == run->steps)
+  const bool same = !strcmp(hash, run->hash) && old->run.steps == run->steps;
+  if (same && !other)
     return STATUS_OK;
   const enum status status = list_differences(old, deck, keys, sizeof keys);
   return status
              ? status
              : status_usage("%s holds a run of another deck, which differs in %s: choose another "
                             "out, or remove the folder",
-                            run->dir, keys);
+                            run->dir, same ? set : keys);
 }
 
-static enum status refuse_other_deck(const struct matrix_run *run, const struct deck *deck)
+static enum status refuse_other_deck(const struct matrix_run *run, const struct deck *deck,
+                                     bool other)
 {
   const struct file_path path = file_path(run->dir, "deck.yaml");
   char *text = NULL;
@@ -197,7 +203,7 @@ static enum status refuse_other_deck(const struct matrix_run *run, const struct 
   struct deck old = {0};
   enum status status = file_read_own(path.text, MATRIX_MOST_BYTES, &text, &bytes)
       ?: deck_load_text(&old, path.text, text, bytes, 0, NULL)
-      ?: compare_decks(run, deck, &old);
+      ?: compare_decks(run, deck, &old, other);
   deck_destroy(&old);
   mem_free(text);
   return status;
@@ -209,8 +215,10 @@ static bool is_text(const struct json_file *record, const char *key, const char 
   return value && !strcmp(value, text);
 }
 
-/* Whether the last start finished with this deck. Damaged and incomplete lines do not count. */
-static enum status find_end(const struct matrix_run *run, const char *path, bool *finished)
+/* Whether the last start had another deck, and whether it finished with this one. Damaged and
+ * incomplete lines do not count. */
+static enum status find_end(const struct matrix_run *run, const char *path, bool *other,
+                            bool *finished)
 {
   char *text = NULL;
   size_t bytes = 0;
@@ -220,6 +228,8 @@ static enum status find_end(const struct matrix_run *run, const char *path, bool
     const bool whole = !json_parse(path, line, (size_t)(end - line), &record);
     if (whole && (is_text(&record, "kind", "run") || is_text(&record, "kind", "step")))
       *finished = is_text(&record, "end", "finished") && is_text(&record, "deck", run->hash);
+    if (whole && is_text(&record, "kind", "start"))
+      *other = !is_text(&record, "deck_hash", run->hash);
     json_close(&record);
   }
   mem_free(text);
@@ -229,12 +239,12 @@ static enum status find_end(const struct matrix_run *run, const char *path, bool
 /* A run that failed before its first step leaves its folder to any deck, as in sluice train. */
 static enum status find_state(struct matrix_run *run, const struct deck *deck)
 {
-  bool used = false, finished = false;
+  bool used = false, other = false, finished = false;
   const struct file_path path = file_path(run->dir, "results.jsonl");
   enum status status = results_have_steps(path.text, &used);
   if (status || !used)
     return status;
-  status = refuse_other_deck(run, deck) ?: find_end(run, path.text, &finished);
+  status = find_end(run, path.text, &other, &finished) ?: refuse_other_deck(run, deck, other);
   run->state = finished ? RUN_FINISHED : RUN_STARTED;
   return status;
 }

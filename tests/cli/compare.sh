@@ -214,6 +214,11 @@ ends 2 out=picks ranks=2 seeds=4 methods=a optim.warmup=1
 says "holds a run of another deck, which differs in optim.warmup: choose"
 ends 2 out=picks ranks=2 seeds=4 methods=a shard.gathered=0
 says "holds a run of another deck, which differs in shard.gathered: choose"
+# A setting that a user made is one.
+ends 0 out=pinned ranks=2 seeds=4 methods=a shard.gathered=2
+ends 2 out=pinned ranks=2 seeds=4 methods=a
+grep -q "holds a run of another deck, which differs in .*shard.gathered" compare.err ||
+  { cat compare.err >&2; die "a run with a typed setting counts as one that has chosen it"; }
 
 # A run that fails is reported, the others run, and its folder takes another deck.
 ends 1 ranks=1 seeds=4 "methods=broken data.train=nowhere,good"
