@@ -236,7 +236,7 @@ static enum status print_cures(const struct plan_facts *facts, const struct room
 {
   const struct search *job = &facts->job;
   const bool device = rooms_is_short(rooms, ROOM_DEVICE), host = rooms_is_short(rooms, ROOM_HOST);
-  struct cures cures;
+  struct settings cures;
   const enum status status = search_cures(job, &cures);
   if (status)
     return status;

@@ -201,7 +201,7 @@ static enum status say_cures(const struct job_site *site, const struct need *nee
                                 .judge = job_judge,
                                 .arg = site};
   struct words use = {""};
-  struct cures cures;
+  struct settings cures;
   int is_short = 0, last = 0;
   const enum status status = search_cures(&search, &cures);
   if (status)

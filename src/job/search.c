@@ -8,10 +8,11 @@
 
 #include "base/append.h"
 #include "base/mem.h"
+#include "job/choose.h"
 
 /* FEW: micro-batches of a step that is planned roughly. MOST_WORK: instructions that a descent may
- * plan, about a second. */
-enum { FEW = 4, MOST_WORK = 150000 };
+ * plan, about a second. MOST_ADVICE: for advice. */
+enum { FEW = 4, MOST_WORK = 150000, MOST_ADVICE = 10 * MOST_WORK };
 
 bool rooms_is_short(const struct rooms *rooms, enum room room)
 {
@@ -85,16 +86,12 @@ static bool changes_numbers(const char *changes)
   return false;
 }
 
-/* Only predicted times need waits. A step with fewer micro-batches is planned faster. */
-struct manner {
-  bool ordered;
-  int64_t most_micros; /* 0: any number */
-};
-
-/* The same as `plan`, of the job itself, but with another deck on other ranks. */
+/* The same as `plan`, of the job itself, but with another deck on other ranks, and without waits,
+ * which only predicted times need. most_micros: a step with fewer is planned faster; 0: any number.
+ */
 static enum status plan_deck(const struct search *job, const struct plan *plan,
                              const struct deck *deck, const struct choice *at,
-                             const struct model *model, struct manner manner, struct plan **out)
+                             const struct model *model, int64_t most_micros, struct plan **out)
 {
   const struct plan_input *now = &plan->input;
   const int local_ranks = at->local_ranks;
@@ -109,15 +106,14 @@ static enum status plan_deck(const struct search *job, const struct plan *plan,
   if (status)
     return status;
   input.policy.warmup = now->policy.warmup;
-  if (manner.most_micros > 0 && input.shape.micros > manner.most_micros) {
-    input.shape.micros = manner.most_micros;
-    input.shape.rank_batch = manner.most_micros * input.shape.micro_batch;
+  if (most_micros > 0 && input.shape.micros > most_micros) {
+    input.shape.micros = most_micros;
+    input.shape.rank_batch = most_micros * input.shape.micro_batch;
   }
   input.shape.two_hops &= !job->uneven;
   if (same && input.shape.group == now->shape.group) /* the ranks have agreed on their nodes */
     input.policy.one_node = now->policy.one_node;
-  status = plan_build(&input, out) ?: plan_place(*out);
-  return status || !manner.ordered ? status : plan_order(*out);
+  return plan_build(&input, out) ?: plan_place(*out);
 }
 
 enum status search_price(const struct plan *plan, const struct plan_rates *rates, double *step_s)
@@ -138,16 +134,14 @@ static enum status measure_some(const struct search *job, const struct deck *dec
   struct plan *plan[JOB_PLANS] = {NULL};
   enum status status = STATUS_OK;
   for (int p = 0; p < job->n && !status; p++)
-    status = plan_deck(job, job->plans[p], deck, out, model,
-                       (struct manner){.ordered = p == 0 && job->rates, .most_micros = most_micros},
-                       &plan[p]);
+    status = plan_deck(job, job->plans[p], deck, out, model, most_micros, &plan[p]);
   if (!status)
     job->judge(job->arg, out->local_ranks, job->n, (const struct plan *const *)plan, &out->rooms);
   if (!status && job->links)
     out->sent = (double)(plan_traffic(plan[0], job->links).all /
                          traffic_nodes(out->ranks, job->links->local_ranks));
-  if (!status && job->rates)
-    status = search_price(plan[0], job->rates, &out->step_s);
+  if (!status && job->rates && (!job->fitting || rooms_fit(&out->rooms)))
+    status = plan_order(plan[0]) ?: search_price(plan[0], job->rates, &out->step_s);
   if (!status) {
     for (int p = 0; p < job->n; p++)
       out->instructions += plan[p]->n;
@@ -224,7 +218,7 @@ enum status search_plan(const struct search *job, const char *changes, struct pl
   enum status status = deck_vary(job->deck, changes, &deck, differ.text, sizeof differ.text);
   if (status)
     return unless_impossible(status);
-  status = plan_deck(job, job->plans[0], &deck, &at, NULL, (struct manner){.ordered = true}, out);
+  status = plan_deck(job, job->plans[0], &deck, &at, NULL, 0, out) ?: plan_order(*out);
   deck_destroy(&deck);
   if (status) {
     plan_destroy(*out);
@@ -260,12 +254,18 @@ static bool is_alike(const struct choice *a, const struct choice *b)
          !memcmp(a->rooms.need, b->rooms.need, sizeof a->rooms.need);
 }
 
-/* What fits before what is too large, then the faster one. */
+/* 0: it takes only time. 1: a disk too. From 2 on: it changes the numbers. */
+static int cost_of(const struct choice *choice)
+{
+  return 2 * choice->changes_numbers + (choice->rooms.need[ROOM_DISK] > 0);
+}
+
+/* What fits before what is too large, then what costs less, then the faster one. */
 static bool is_better(const struct choice *a, const struct choice *b)
 {
-  if (a->fits && b->fits)
-    return a->step_s < b->step_s;
-  return a->fits != b->fits ? a->fits : missing(&a->rooms) < missing(&b->rooms);
+  if (!a->fits || !b->fits)
+    return a->fits != b->fits ? a->fits : missing(&a->rooms) < missing(&b->rooms);
+  return cost_of(a) != cost_of(b) ? cost_of(a) < cost_of(b) : a->step_s < b->step_s;
 }
 
 /* Keeps the list sorted, and each choice once. */
@@ -293,62 +293,82 @@ static void put_first(const struct choice *best, struct settings *list)
   list->of[0] = *best;
 }
 
-/* Values of keys that change nothing that is learned. The first of each axis is the default. */
-/* clang-format off: one row an axis */
+/* Values of keys. value[0] has all keys of the axis that the program may choose, and their
+ * defaults. What it may choose changes nothing that is learned. */
 #define STRATEGY(name, group) "shard.strategy=" name " shard.group=" group
-enum { SUMS = 1, APART = 2, NODES = 4, TIERS = 8 };
+#define MASTERS "tiers.params=host tiers.optimizer=host"
+enum { SUMS = 1, NODES = 2, TIERS = 4, LENGTH = 8 };
+/* clang-format off */
 static const struct axis {
-  int traits; /* SUMS: another value may change the order of sums. TIERS: on one rank and with
-                 hybrid_shard. APART: only for a device with memory of its own. NODES: only if all
-                 nodes have as many ranks */
+  int traits;    /* SUMS: another value may change the order of sums. TIERS: on one rank and with
+                    hybrid_shard. NODES: only if all nodes have as many ranks. LENGTH: only if all
+                    others are not enough */
+  int chosen[2]; /* the first values, which the program may choose on a host and on a device with
+                    memory of its own. The others are only advised */
   const char *value[8];
 } axes[] = {
-    {SUMS | NODES,
-     {STRATEGY("auto", "auto"), STRATEGY("hybrid_shard", "*1"), STRATEGY("hybrid_shard", "*2"),
-      STRATEGY("hybrid_shard", "*4"), STRATEGY("hybrid_shard", "*8")}},
-    {SUMS,
-     {"data.micro_batch=auto", "data.micro_batch=/2", "data.micro_batch=/4", "data.micro_batch=/8",
+    {SUMS | NODES, {5, 5},
+     {STRATEGY("full_shard", "auto"), STRATEGY("hybrid_shard", "*1"),
+      STRATEGY("hybrid_shard", "*2"), STRATEGY("hybrid_shard", "*4"),
+      STRATEGY("hybrid_shard", "*8")}},
+    {SUMS, {8, 8},
+     {"data.micro_batch=0", "data.micro_batch=/2", "data.micro_batch=/4", "data.micro_batch=/8",
       "data.micro_batch=/16", "data.micro_batch=/32", "data.micro_batch=/64",
       "data.micro_batch=1"}},
-    {0,
-     {"tiers.activations=auto", "tiers.activations=recompute:4", "tiers.activations=recompute:2",
-      "tiers.activations=recompute"}},
-    {APART, {"tiers.activations=auto", "tiers.activations=keep_host:2", "tiers.activations=host"}},
-    {TIERS | APART,
-     {"tiers.params=auto tiers.optimizer=auto", "tiers.params=host tiers.optimizer=host"}},
-    {TIERS | APART,
-     {"tiers.resident=auto", "tiers.resident=1", "tiers.resident=3", "tiers.resident=6"}},
-    {0,
-     {"shard.gathered=auto", "shard.gathered=units", "shard.gathered=12", "shard.gathered=4",
+    {0, {4, 6},
+     {"tiers.activations=keep", "tiers.activations=recompute:4", "tiers.activations=recompute:2",
+      "tiers.activations=recompute", "tiers.activations=keep_host:2", "tiers.activations=host",
+      "tiers.activations=nvme"}},
+    {TIERS, {0, 2},
+     {"tiers.params=device tiers.optimizer=device", MASTERS,
+      MASTERS " optim.state=host optim.state_share=1", MASTERS " optim.state=nvme"}},
+    {TIERS, {0, 4},
+     {"tiers.resident=0", "tiers.resident=1", "tiers.resident=3", "tiers.resident=6"}},
+    {0, {6, 6},
+     {"shard.gathered=-1", "shard.gathered=units", "shard.gathered=12", "shard.gathered=4",
       "shard.gathered=1", "shard.gathered=0"}},
-    {0, {"tiers.working=auto", "tiers.working=keep"}},
-    {0, {"shard.prefetch=auto", "shard.prefetch=2", "shard.prefetch=3", "shard.prefetch=0"}},
-    {SUMS | APART, {"tiers.workspace=auto", "tiers.workspace=tight"}},
+    {0, {2, 2}, {"tiers.working=gather", "tiers.working=keep"}},
+    {0, {4, 4}, {"shard.prefetch=1", "shard.prefetch=2", "shard.prefetch=3", "shard.prefetch=0"}},
+    {SUMS, {0, 2}, {"tiers.workspace=fast", "tiers.workspace=tight"}},
+    {0, {0}, {"tiers.residual=host", "tiers.residual=nvme"}},
+    {0, {0}, {"shard.reduce=micro"}},
+    {0, {0}, {"transfer.params=shard"}},
+    {0, {0}, {"transfer.grads=gpu_reduce"}},
+    {0, {0}, {"optim.state_share=1", "optim.state_share=0.5"}},
+    {0, {0}, {"optim.update=deferred", "optim.clip=0 optim.update=immediate shard.gathered=0"}},
+    {0, {0}, {"optim.moments=bf16"}},
+    {0, {0}, {"train.frozen=bf16", "train.frozen=e4m3"}},
+    {LENGTH, {0}, {"data.sequence=/2", "data.sequence=/8"}},
 };
 /* clang-format on */
 enum { AXES = sizeof axes / sizeof *axes, VALUES = sizeof axes->value / sizeof *axes->value };
 
 const char *search_axis_value(int axis, int value, bool *sums)
 {
-  if (axis >= AXES || value >= VALUES)
+  if (axis >= AXES || value >= axes[axis].chosen[true])
     return NULL;
   *sums = axes[axis].traits & SUMS;
   return axes[axis].value[value];
 }
 
+/* With `same` it looks for advice: also values of keys that the deck sets, and only those that
+ * lower the need of a memory that is short in `now`. */
 struct descent {
   const struct search *job;
-  bool sums;    /* axes that may change the order of sums, too */
-  int at[AXES]; /* values of the best choice */
-  int64_t work; /* instructions that were planned */
+  bool sums;          /* axes that may change the order of sums, too */
+  bool lengths;       /* LENGTH, too */
+  int at[AXES];       /* values of the best choice, counted from 1; 0: that of the deck */
+  int64_t work, most; /* instructions that were planned, and that may be */
   struct settings *out;
   struct choice best;
+  const struct choice *same; /* the deck, measured as its variants are */
+  struct rooms now;          /* of the plans */
 };
 
 /* Whether the deck leaves the choice of the axis' keys to the program. */
-static bool leaves(const struct deck *deck, const struct axis *axis)
+static bool leaves(const struct deck *deck, const struct axis *axis, bool apart)
 {
-  bool free = true;
+  bool free = axis->chosen[apart] > 0;
   for (const struct option *option = deck_table; option->name; option++) {
     const char *at = option->chosen ? strstr(axis->value[0], option->name) : NULL;
     free &= !at || !is_key(at, option->name) || !options_is_set(deck->set, option->name);
@@ -360,7 +380,7 @@ bool search_is_free(const struct deck *deck, bool apart)
 {
   bool free = false;
   for (int a = 0; a < AXES; a++)
-    free |= (apart || !(axes[a].traits & APART)) && leaves(deck, &axes[a]);
+    free |= leaves(deck, &axes[a], apart);
   return free;
 }
 
@@ -372,11 +392,16 @@ static bool is_of_sums(const struct descent *d, const struct axis *axis)
          (axis->traits & TIERS && (hybrid || d->job->plans[0]->input.ranks == 1));
 }
 
+static bool is_apart(const struct descent *d)
+{
+  return !d->job->plans[0]->input.device->host_memory;
+}
+
 static bool is_free(const struct descent *d, const struct axis *axis)
 {
-  const bool apart = !d->job->plans[0]->input.device->host_memory;
-  return (d->sums || !is_of_sums(d, axis)) && (apart || !(axis->traits & APART)) &&
-         !(d->job->uneven && axis->traits & NODES) && leaves(d->job->deck, axis);
+  return (d->sums || !is_of_sums(d, axis)) && !(d->job->uneven && axis->traits & NODES) &&
+         (d->lengths || !(axis->traits & LENGTH)) &&
+         (d->same || leaves(d->job->deck, axis, is_apart(d)));
 }
 
 /* `all`: of all axes, otherwise of those of the order of sums. */
@@ -385,15 +410,27 @@ static struct changes changes_at(const struct descent *d, const int at[AXES], bo
   struct changes set = {""};
   for (int a = 0; a < AXES; a++)
     if (at[a] > 0 && (all || is_of_sums(d, &axes[a])))
-      append_text(set.text, sizeof set.text, "%s%s", *set.text ? " " : "", axes[a].value[at[a]]);
+      append_text(set.text, sizeof set.text, "%s%s", *set.text ? " " : "",
+                  axes[a].value[at[a] - 1]);
   return set;
+}
+
+/* Whether a memory that is short is needed less than by the deck. */
+static bool lowers(const struct descent *d, const struct choice *choice)
+{
+  bool lower = false;
+  for (int room = 0; room < ROOMS; room++)
+    lower |= rooms_is_short(&d->now, (enum room)room) &&
+             choice->rooms.need[room] < d->same->rooms.need[room];
+  return lower;
 }
 
 static enum status try_point(struct descent *d, const int at[AXES], struct choice *out)
 {
   const enum status status = search_try(d->job, changes_at(d, at, true).text, 0, 0, out);
   d->work += out->instructions;
-  if (!status && out->possible)
+  out->possible &= !d->same || lowers(d, out);
+  if (!status && out->possible && !d->same)
     insert(out, d->out);
   return status;
 }
@@ -411,7 +448,7 @@ static bool is_worth(const struct choice *choice, const struct choice *best, boo
 {
   if (!choice->possible)
     return false;
-  if (!choice->fits || !best->fits)
+  if (!choice->fits || !best->fits || cost_of(choice) != cost_of(best))
     return is_better(choice, best);
   return is_default ? choice->step_s <= (1 + most_loss) * best->step_s : search_gains(choice, best);
 }
@@ -419,13 +456,14 @@ static bool is_worth(const struct choice *choice, const struct choice *best, boo
 /* The best value of one axis while all others stay. */
 static enum status descend_axis(struct descent *d, int axis)
 {
+  const int values = d->same ? VALUES : axes[axis].chosen[is_apart(d)];
   int best = d->at[axis], at[AXES];
   enum status status = STATUS_OK;
   memcpy(at, d->at, sizeof at);
-  for (int v = 0; v < VALUES && axes[axis].value[v] && !status && d->work < MOST_WORK; v++) {
+  for (int v = 0; v <= values && !status && d->work < d->most; v++) {
     struct choice choice;
     at[axis] = v;
-    if (v == d->at[axis])
+    if (v == d->at[axis] || (v > 0 && !axes[axis].value[v - 1]) || (v == 1 && !d->same))
       continue;
     status = try_point(d, at, &choice);
     if (!status && is_worth(&choice, &d->best, v == 0)) {
@@ -439,19 +477,25 @@ static enum status descend_axis(struct descent *d, int axis)
 
 /* Coordinate descent. It ends when no axis has a better value, or after a fixed amount of work, so
  * that the result does not depend on the speed of this processor. */
+static enum status descend(struct descent *d)
+{
+  bool moves = true;
+  enum status status = STATUS_OK;
+  while (moves && !status && d->work < d->most) {
+    const struct choice before = d->best;
+    for (int a = 0; a < AXES && !status; a++)
+      if (is_free(d, &axes[a]))
+        status = descend_axis(d, a);
+    moves = strcmp(before.changes, d->best.changes) != 0;
+  }
+  return status;
+}
+
 enum status search_best(const struct search *job, bool sums, struct settings *out)
 {
-  struct descent d = {.job = job, .sums = sums, .out = out};
-  bool moves = true;
+  struct descent d = {.job = job, .sums = sums, .most = MOST_WORK, .out = out};
   out->n = 0;
-  enum status status = try_point(&d, d.at, &d.best);
-  while (moves && !status && d.work < MOST_WORK) {
-    const struct choice before = d.best;
-    for (int a = 0; a < AXES && !status; a++)
-      if (is_free(&d, &axes[a]))
-        status = descend_axis(&d, a);
-    moves = strcmp(before.changes, d.best.changes) != 0;
-  }
+  const enum status status = try_point(&d, d.at, &d.best) ?: descend(&d);
   out->best = d.best;
   put_first(&d.best, out);
   snprintf(out->sums, sizeof out->sums, "%s", expand(job, changes_at(&d, d.at, false).text).text);
@@ -460,152 +504,67 @@ enum status search_best(const struct search *job, bool sums, struct settings *ou
 
 /* ---- keys that make it fit ---- */
 
-/* Cheapest first. Only one value of a key is advised. A change that does not lower the need for a
- * memory that is short is never advised, so one list serves all memories. */
-/* clang-format off */
-static const char *const cures[] = {
-    "tiers.working=gather", "tiers.resident=0", "shard.gathered=0", "tiers.workspace=tight",
-    "tiers.residual=host", "tiers.activations=keep", "tiers.activations=keep_host:2",
-    "data.micro_batch=1", "shard.strategy=full_shard", "shard.strategy=full_shard shard.group=auto",
-    "shard.reduce=micro", "transfer.params=shard", "transfer.grads=gpu_reduce",
-    "tiers.activations=recompute", "tiers.params=host tiers.optimizer=host",
-    "tiers.activations=host", "tiers.activations=nvme", "optim.update=deferred",
-    "tiers.residual=nvme", "optim.state_share=0.5", "optim.state=host optim.state_share=1",
-    "optim.state=nvme", "optim.state_share=1", "shard.prefetch=0", "optim.moments=bf16",
-    "train.frozen=bf16", "train.frozen=e4m3",
-    "optim.clip=0 optim.update=immediate shard.gathered=0",
-};
-/* clang-format on */
-enum { CURES = sizeof cures / sizeof *cures, MOST_KEYS = SEARCH_CURES - 1 };
-
-struct hunt {
-  const struct search *job;
-  struct rooms now;   /* of the plans */
-  struct choice same; /* of the deck, measured as its variants are */
-  bool idle[CURES];   /* changes nothing in this deck */
-  bool with[CURES];   /* changes together */
-  struct choice together;
-  struct cures *out;
-};
-
-static bool same_key(const char *a, const char *b)
+/* Keeps the best choice, if the plans of the whole step fit. */
+static enum status advise(struct descent *d, const struct search *job)
 {
-  const size_t length = strcspn(a, "=");
-  return length == strcspn(b, "=") && strncmp(a, b, length) == 0;
-}
-
-/* Whether a memory that is too small in `now` is needed less than in `than`. */
-static bool lowers(const struct rooms *now, const struct choice *than, const struct choice *choice)
-{
-  bool lower = false;
-  for (int room = 0; room < ROOMS; room++)
-    lower |=
-        rooms_is_short(now, (enum room)room) && choice->rooms.need[room] < than->rooms.need[room];
-  return lower && choice->possible;
-}
-
-/* Adds a choice that fits, and that lowers what is too large. */
-static bool advise(struct hunt *h, const struct choice *choice)
-{
-  const bool good = choice->fits && lowers(&h->now, &h->same, choice);
-  if (good)
-    h->out->of[h->out->n++] = *choice;
-  return good;
-}
-
-static enum status try_alone(struct hunt *h)
-{
-  bool told[CURES] = {false};
-  enum status status = STATUS_OK;
-  for (int c = 0; c < CURES && !status && h->out->n < MOST_KEYS; c++) {
-    struct choice choice;
-    bool again = false;
-    for (int other = 0; other < c; other++)
-      again |= told[other] && same_key(cures[other], cures[c]);
-    if (again)
-      continue;
-    status = search_try(h->job, cures[c], 0, 0, &choice);
-    h->idle[c] = choice.possible && is_alike(&choice, &h->same);
-    told[c] = !status && advise(h, &choice);
-  }
+  struct choice choice;
+  if (!d->best.fits)
+    return STATUS_OK;
+  const enum status status = search_try(job, d->best.changes, 0, 0, &choice);
+  choice.step_s = d->best.step_s;
+  if (!status && choice.fits)
+    insert(&choice, d->out);
   return status;
 }
 
-/* The changes that were chosen, and one more. */
-static enum status try_with(const struct hunt *h, const char *more, struct choice *out)
-{
-  struct changes set = {""};
-  for (int c = 0; c < CURES; c++)
-    if (h->with[c] && !same_key(cures[c], more))
-      append_text(set.text, sizeof set.text, "%s ", cures[c]);
-  append_text(set.text, sizeof set.text, "%s", more);
-  return search_try(h->job, set.text, 0, 0, out);
-}
-
-/* Adds one change after the other, each of which lowers a need that is too large, until all
- * fits. */
-static enum status add_changes(struct hunt *h)
+/* The best value of each axis. */
+static enum status try_alone(struct descent *d, const struct search *job)
 {
   enum status status = STATUS_OK;
-  const struct rooms *now = &h->now;
-  h->together = h->same;
-  h->together.fits = false;
-  for (int c = 0; c < CURES && !status && !h->together.fits; c++) {
-    struct choice choice;
-    if (h->idle[c])
-      continue;
-    status = try_with(h, cures[c], &choice);
-    if (status || !lowers(now, &h->together, &choice))
-      continue;
-    for (int other = 0; other < CURES; other++)
-      h->with[other] &= !same_key(cures[other], cures[c]);
-    h->with[c] = true;
-    h->together = choice;
-    now = &h->together.rooms;
+  for (int a = 0; a < AXES && !status; a++) {
+    d->best = *d->same;
+    d->work = 0;
+    if (is_free(d, &axes[a]))
+      status = descend_axis(d, a) ?: advise(d, job);
+    d->at[a] = 0;
   }
   return status;
 }
 
 /* Drops superfluous changes. */
-static enum status drop_changes(struct hunt *h)
+static enum status drop_changes(struct descent *d)
 {
   enum status status = STATUS_OK;
-  for (int c = CURES - 1; c >= 0 && !status; c--) {
+  for (int a = AXES - 1; a >= 0 && !status; a--) {
     struct choice choice;
-    if (!h->with[c])
-      continue;
-    h->with[c] = false;
-    status = try_with(h, "", &choice);
-    h->with[c] = !choice.fits;
-    if (choice.fits)
-      h->together = choice;
+    const int value = d->at[a];
+    d->at[a] = 0;
+    if (value > 0)
+      status = try_point(d, d->at, &choice);
+    if (value > 0 && !status && choice.possible && choice.fits)
+      d->best = choice;
+    else
+      d->at[a] = value;
   }
   return status;
 }
 
-static enum status try_together(struct hunt *h)
+/* Shorter sequences only if all else is not enough. `*together`: all else. */
+static enum status try_together(struct descent *d, const struct search *job,
+                                struct choice *together)
 {
-  enum status status = add_changes(h);
-  if (!status && h->together.fits)
-    status = drop_changes(h);
-  if (!status)
-    advise(h, &h->together);
-  return status;
-}
-
-/* Alone, and the last one with the changes that were chosen. */
-static enum status try_lengths(struct hunt *h)
-{
-  static const char *const lengths[] = {"data.sequence=/2", "data.sequence=/8", "data.sequence=/8"};
-  enum status status = STATUS_OK;
-  for (int i = 0; i < 3 && !status && h->out->n == 0; i++) {
-    struct choice choice;
-    status =
-        i < 2 ? search_try(h->job, lengths[i], 0, 0, &choice) : try_with(h, lengths[i], &choice);
-    if (!status)
-      advise(h, &choice);
+  d->best = *d->same;
+  d->work = 0;
+  enum status status = descend(d);
+  *together = d->best;
+  if (!status && !d->best.fits) {
+    d->work = 0;
+    d->lengths = true;
+    status = descend(d);
   }
-  return status;
+  if (!status && d->best.fits)
+    status = drop_changes(d);
+  return status ?: advise(d, job);
 }
 
 /* ---- more ranks that make it fit ---- */
@@ -699,9 +658,9 @@ static enum status bisect(const struct search *job, const char *changes,
 }
 
 /* Nodes with fewer ranks have more host memory for each, which matters only if it is short. */
-static enum status try_ranks(const struct hunt *h, const char *changes, struct choice *best)
+static enum status try_ranks(const struct search *job, const struct rooms *now, const char *changes,
+                             struct choice *best)
 {
-  const struct search *job = h->job;
   const bool apart = !job->plans[0]->input.device->host_memory;
   struct counts *counts;
   enum status status = mem_new(MEM_META, 1, &counts);
@@ -710,7 +669,7 @@ static enum status try_ranks(const struct hunt *h, const char *changes, struct c
        local > 0 && !status; local /= 2) {
     list_counts(job, local, counts);
     status = bisect(job, changes, counts, best);
-    if (!rooms_is_short(&h->now, ROOM_HOST) && !rooms_is_short(&best->rooms, ROOM_HOST))
+    if (!rooms_is_short(now, ROOM_HOST) && !rooms_is_short(&best->rooms, ROOM_HOST))
       break;
   }
   mem_free(counts);
@@ -718,41 +677,51 @@ static enum status try_ranks(const struct hunt *h, const char *changes, struct c
 }
 
 /* full_shard splits all that ranks can split. */
-static enum status try_more_ranks(struct hunt *h)
+static enum status try_more_ranks(const struct search *job, const struct rooms *now,
+                                  const char *together, struct settings *out)
 {
   static const char *const more[] = {"", "shard.strategy=full_shard shard.group=auto",
                                      "data.sequence=/8",
                                      "shard.strategy=full_shard shard.group=auto data.sequence=/8"};
   enum status status = STATUS_OK;
-  const int most = h->out->n == 0 ? 4 : 2;
-  for (int i = 0; i < most; i++)
-    for (int keys = 0; keys <= (h->out->n == 0); keys++) {
-      struct choice best;
+  struct choice best = {.fits = false};
+  const int most = out->n == 0 ? 4 : 2;
+  for (int i = 0; i < most && !best.fits; i++)
+    for (int keys = 0; keys <= (out->n == 0) && !status && !best.fits; keys++) {
       struct changes set = {""};
-      append_text(set.text, sizeof set.text, "%s %s", keys ? h->together.changes : "", more[i]);
-      status = try_ranks(h, set.text, &best);
-      if (status || best.fits) {
-        if (!status)
-          h->out->of[h->out->n++] = best;
-        return status;
-      }
+      append_text(set.text, sizeof set.text, "%s %s", keys ? together : "", more[i]);
+      status = try_ranks(job, now, set.text, &best);
     }
+  if (!status && best.fits)
+    out->of[out->n++] = best;
   return status;
 }
 
-enum status search_cures(const struct search *job, struct cures *out)
+/* Choices are priced with the rates of the job, or by nominal ones. */
+enum status search_cures(const struct search *job, struct settings *out)
 {
-  struct hunt h = {.job = job, .out = out};
+  const struct plan_input *input = &job->plans[0]->input;
+  const struct plan_rates nominal =
+      choose_nominal_rates(input->device, input->ranks, job->local_ranks);
+  struct plan_rates rates = job->rates ? *job->rates : nominal;
+  struct search priced = *job, whole = *job;
+  struct choice same, together = {""};
+  struct descent d = {.job = &priced, .sums = true, .most = MOST_ADVICE, .out = out, .same = &same};
   out->n = 0;
-  job->judge(job->arg, job->local_ranks, job->n, job->plans, &h.now);
-  enum status status = search_try(job, "", 0, 0, &h.same) ?: try_alone(&h);
+  choose_fill_rates(&nominal, &rates);
+  priced.rates = &rates;
+  priced.rough = priced.fitting = true;
+  whole.rates = NULL;
+  job->judge(job->arg, job->local_ranks, job->n, job->plans, &d.now);
+  enum status status = search_try(&priced, "", 0, 0, &same);
+  same.fits = false;
+  status = status ?: try_alone(&d, &whole);
   if (!status && out->n == 0)
-    status = try_together(&h);
-  if (!status && out->n == 0)
-    status = try_lengths(&h);
-  if (!status && (rooms_is_short(&h.now, ROOM_DEVICE) || rooms_is_short(&h.now, ROOM_HOST)))
-    status = try_more_ranks(&h);
-  if (!status && out->n == 0 && *h.together.changes)
-    out->of[out->n++] = h.together;
+    status = try_together(&d, &whole, &together);
+  out->n -= out->n == SEARCH_SETTINGS;
+  if (!status && (rooms_is_short(&d.now, ROOM_DEVICE) || rooms_is_short(&d.now, ROOM_HOST)))
+    status = try_more_ranks(&whole, &d.now, together.changes, out);
+  if (!status && out->n == 0 && *together.changes)
+    status = search_try(&whole, together.changes, 0, 0, &out->of[out->n++]);
   return status;
 }

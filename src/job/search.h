@@ -45,6 +45,7 @@ struct search {
   int n;           /* plans of the deck, of which the first has the job's shape */
   const struct plan *const *plans;
   const struct plan_rates *rates; /* NULL: steps are not predicted */
+  bool fitting;                   /* only what fits is priced */
   bool rough;                     /* a step of many micro-batches is priced from plans of a few */
   const struct traffic_model *links; /* NULL: traffic between nodes is not counted */
   void (*judge)(const void *arg, int local_ranks, int n, const struct plan *const plans[],
@@ -98,17 +99,13 @@ bool search_gains(const struct choice *choice, const struct choice *than);
  * device has memory of its own. Local. */
 bool search_is_free(const struct deck *deck, bool apart);
 
-/* The ways to make a job fit. Single changes come first, in the order of their cost, and changes of
- * the numbers last. If no single change is enough, several together are tried, and none of them is
- * superfluous. If they are not enough, shorter sequences are tried. The last way is the smallest
- * number of nodes with which it fits, if more nodes help. If nothing helps, the only choice has all
- * changes together, or there is none, and the first one does not fit. Local. */
-enum { SEARCH_CURES = 4 };
-struct cures {
-  int n;
-  struct choice of[SEARCH_CURES];
-};
-enum status search_cures(const struct search *job, struct cures *out);
+/* The ways to make a job fit, in out->of: the best value of each key alone, of those that the deck
+ * sets and those that change the numbers too. What changes no numbers is first, then what
+ * needs no disk, then what is faster. If no single change is enough, several together are tried,
+ * and none of them is superfluous. If they are not enough, shorter sequences are tried. The last
+ * way is the smallest number of nodes with which it fits, if more nodes help. If nothing helps, the
+ * only choice has all changes together, or there is none, and the first one does not fit. Local. */
+enum status search_cures(const struct search *job, struct settings *out);
 
 /* "tiers.activations=recompute", with a note if it changes the numbers. Adds to `text` of `size`
  * bytes. Local. */

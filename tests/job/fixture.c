@@ -114,6 +114,7 @@ static void apart_make(struct device *device)
   must(device_model_find("cuda", device->model.compute, &cuda));
   device->model.host_memory = false;
   device->model.reserve = cuda.reserve;
+  device->model.gpu.multiprocessors = 132;
 }
 
 struct apart_counts apart_counts(void)
