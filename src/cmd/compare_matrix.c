@@ -177,7 +177,7 @@ static enum status compare_decks(const struct matrix_run *run, const struct deck
   if (listed)
     return listed;
   for (const struct option *o = deck_table; o->name; o++)
-    if (o->chosen && !options_is_set(deck->set, o->name)) {
+    if (options_is_free(deck->set, o)) {
       const enum status status = options_resolve_from(old->set, run->dir, o->name, "auto");
       if (status)
         return status;

@@ -657,6 +657,11 @@ bool options_is_chosen(const struct option_set *set, const char *name)
   return strncmp(options_where(set, name), chosen_by, sizeof chosen_by - 1) == 0;
 }
 
+bool options_is_free(const struct option_set *set, const struct option *option)
+{
+  return option->chosen && !options_is_set(set, option->name);
+}
+
 bool options_is_freed(const struct option_set *set, const char *name)
 {
   return strcmp(options_where(set, name), options_auto) == 0;

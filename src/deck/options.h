@@ -128,6 +128,8 @@ enum status options_choose(struct option_set *set, const char *name, const char 
 bool options_is_chosen(const struct option_set *set, const char *name);
 /* Give all chosen options their defaults again, as if nothing had been chosen. Local. */
 enum status options_unchoose(struct option_set *set);
+/* Whether the program may still choose this option of the set's table. Local. */
+bool options_is_free(const struct option_set *set, const struct option *option);
 /* Whether a file or the command line says "auto". Local. */
 bool options_is_freed(const struct option_set *set, const char *name);
 

@@ -169,7 +169,7 @@ enum status options_print_yaml(const struct option_set *set, char **out)
     return STATUS_MEMORY;
   for (const struct option *option = set->table; option->name; option++) {
     add_key(&text, option->name, option == set->table ? "" : option[-1].name);
-    if (option->chosen && !options_is_set(set, option->name))
+    if (options_is_free(set, option))
       fputs(options_auto, text.to);
     else
       add_value(&text, option, (const char *)set->values + option->offset);

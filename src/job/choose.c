@@ -143,11 +143,6 @@ static enum status search_here(const struct job *job, enum job_use use, struct p
 
 /* ---- the choice ---- */
 
-static bool is_free(const struct deck *deck, const struct option *option)
-{
-  return option->chosen && !options_is_set(deck->set, option->name);
-}
-
 /* Every free key gets a value, so that the deck of the run and its checkpoints hold the choice. */
 enum status choose_apply(const char *text, struct deck *deck)
 {
@@ -162,7 +157,7 @@ enum status choose_apply(const char *text, struct deck *deck)
   }
   for (const struct option *option = deck_table; option->name && !status; option++) {
     char *value = NULL;
-    if (!is_free(deck, option))
+    if (!options_is_free(deck->set, option))
       continue;
     status = options_print_value(option, deck, &value)
                  ?: options_choose(deck->set, option->name, value, NULL);
@@ -254,7 +249,7 @@ static enum status take(const struct deck *saved, const char *path, struct deck 
   enum status status = STATUS_OK;
   for (const struct option *option = deck_table; option->name && !status; option++) {
     char *value = NULL;
-    if (!is_free(deck, option) || options_is_freed(deck->set, option->name))
+    if (!options_is_free(deck->set, option) || options_is_freed(deck->set, option->name))
       continue;
     status = options_print_value(option, saved, &value)
                  ?: options_choose(deck->set, option->name, value, path);

@@ -371,7 +371,7 @@ static bool leaves(const struct deck *deck, const struct axis *axis, bool apart)
   bool free = axis->chosen[apart] > 0;
   for (const struct option *option = deck_table; option->name; option++) {
     const char *at = option->chosen ? strstr(axis->value[0], option->name) : NULL;
-    free &= !at || !is_key(at, option->name) || !options_is_set(deck->set, option->name);
+    free &= !at || !is_key(at, option->name) || options_is_free(deck->set, option);
   }
   return free;
 }
