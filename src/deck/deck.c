@@ -928,16 +928,18 @@ static enum status check(const struct deck *deck)
   return check_pairs(deck) ?: check_counters(deck) ?: check_unit_values(deck);
 }
 
-static enum status choose_free(struct deck *deck, const char *assignments)
+enum status deck_choose(struct deck *deck, const char *assignments)
 {
-  char words[128], *rest = NULL;
-  enum status status = STATUS_OK;
-  snprintf(words, sizeof words, "%s", assignments);
+  char *rest = NULL, *words = mem_strdup(assignments);
+  enum status status = words ? STATUS_OK : STATUS_MEMORY;
+  if (status)
+    return status;
   for (char *key = strtok_r(words, "=", &rest); key && !status; key = strtok_r(NULL, "=", &rest)) {
     const char *value = strtok_r(NULL, " ", &rest);
     if (!options_is_set(deck->set, key))
       status = options_choose(deck->set, key, value, NULL);
   }
+  mem_free(words);
   return status;
 }
 
@@ -950,9 +952,9 @@ enum status deck_check(struct deck *deck)
   for (size_t p = 0; p < sizeof points / sizeof *points && status == STATUS_USAGE; p++) {
     struct deck other = {0};
     status = options_copy(deck->set, &other, &other.set)
-        ?: choose_free(&other, points[p])
+        ?: deck_choose(&other, points[p])
         ?: check(&other)
-        ?: choose_free(deck, points[p]);
+        ?: deck_choose(deck, points[p]);
     deck_destroy(&other);
   }
   return status == STATUS_USAGE ? check(deck) : status; /* the first contradiction is named */

@@ -167,6 +167,10 @@ enum status deck_vary(const struct deck *from, const char *assignments, struct d
  * command line keep theirs, unless `all`. The functions above call it. Local. */
 enum status deck_apply_preset(struct deck *deck, bool all);
 
+/* Chooses values for those keys of `assignments`, with blanks between them, that the program may
+ * choose. Local. */
+enum status deck_choose(struct deck *deck, const char *assignments);
+
 /* Impossible combinations that do not depend on the number of ranks (width % heads, sequence >
  * context, warmup > decay_steps, ...). A warm-up longer than run.steps is allowed, for a shortened
  * run (run.steps=50 on the command line). If defaults of keys that the program may choose

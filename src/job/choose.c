@@ -146,15 +146,7 @@ static enum status search_here(const struct job *job, enum job_use use, struct p
 /* Every free key gets a value, so that the deck of the run and its checkpoints hold the choice. */
 enum status choose_apply(const char *text, struct deck *deck)
 {
-  char words[sizeof((struct chosen){0}.text)], *rest = NULL;
-  enum status status = STATUS_OK;
-  snprintf(words, sizeof words, "%s", text);
-  for (char *word = strtok_r(words, " ", &rest); word && !status;
-       word = strtok_r(NULL, " ", &rest)) {
-    char *value = strchr(word, '=');
-    *value++ = '\0';
-    status = options_choose(deck->set, word, value, NULL);
-  }
+  enum status status = deck_choose(deck, text);
   for (const struct option *option = deck_table; option->name && !status; option++) {
     char *value = NULL;
     if (!options_is_free(deck->set, option))
