@@ -99,7 +99,7 @@ struct checkpoint_data {
 };
 enum status checkpoint_write_data(const struct checkpoint_data *data);
 
-/* What checkpoint_progress() says: some bytes have moved; and what this process does now. Local. */
+/* Tell checkpoint_progress() that some bytes have moved, and what this process does now. Local. */
 void checkpoint_moved(void);
 void checkpoint_now_at(const char *doing, bool waits);
 extern const char checkpoint_writing[];

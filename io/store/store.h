@@ -28,8 +28,8 @@ enum status store_create(struct comm *comm, const char *dir, int64_t bytes, stru
  * thread that uses HDF5. Local. */
 enum status store_write(struct store *store, int64_t offset, int64_t bytes, const void *data);
 enum status store_read(struct store *store, int64_t offset, int64_t bytes, void *data);
-/* Whether transfers of whole blocks of STORE_BLOCK bytes go without the page cache, between memory
- * and an offset that are both aligned to that: if the file system allows it. Local. */
+/* Whether the file system lets transfers bypass the page cache. Such a transfer has whole blocks of
+ * STORE_BLOCK bytes, at an offset and in memory that are aligned to a block. Local. */
 bool store_is_direct(const struct store *store);
 /* Closes the file, which no longer has a name. Takes NULL; Local. */
 void store_destroy(struct store *store);

@@ -41,9 +41,10 @@ struct bench {
   int threads;
 };
 
-/* Runs a part. `part`: its zeroed struct, which each step gets. check: of the values, local.
- * measure: to the last line of results, collective. tear_down: also after a failure, local; may be
- * NULL. An output that cannot be written is found before anything is measured. Collective. */
+/* Runs a part. `part` is its zeroed struct, which each step gets. check() looks at the values and
+ * is Local. measure() works to the last line of results and is Collective. tear_down() is Local,
+ * runs also after a failure, and may be NULL. An output that cannot be written is found before
+ * anything is measured. Collective. */
 enum status bench_run(const struct arguments *arguments, void *part,
                       enum status (*check)(void *part), enum status (*measure)(void *part),
                       void (*tear_down)(void *part));

@@ -136,8 +136,8 @@ static void print_short(const struct rooms *rooms)
   putchar('\n');
 }
 
-/* What the deck's own values of keys lose that the program would choose. The settings have the best
- * one first. */
+/* The time that the deck loses by pinning keys that the program would choose otherwise. The
+ * settings have the best one first. */
 static void print_faster(const struct plan_facts *facts)
 {
   const enum room room = facts->job.plans[0]->input.device->host_memory ? ROOM_HOST : ROOM_DEVICE;

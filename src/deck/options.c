@@ -17,7 +17,7 @@
 #include "deck/options_set.h"
 
 const char options_auto[] = "auto";
-static const char unset_by[] = "default"; /* where a value that nobody set comes from */
+static const char unset_by[] = "default"; /* the origin of a value that is not set */
 static const char chosen_by[] = "chosen at the start"; /* may be followed by the name of a file */
 
 static void *field(const struct option_set *set, const struct option *option)
@@ -838,7 +838,7 @@ static uint64_t hash_value(uint64_t hash, const struct option *option, const voi
   return hash;
 }
 
-/* Of the default of an option that the program chooses: an integer, a choice or a text. */
+/* Adds the default of an option that the program chooses: an integer, a choice or a text. */
 static uint64_t hash_default(uint64_t hash, const struct option *option)
 {
   const int64_t number = strtoll(option->value, NULL, 10);

@@ -15,9 +15,9 @@
 
 /* ---- rates by description ---- */
 
-/* Of a multiprocessor of a GPU, a rank on a host, and their links. Network ports of a node are
- * not known before its ranks use them, so they count as one of 100 Gbit/s for each GPU, and of 10
- * Gbit/s for a node without GPUs. */
+/* The rates are those of a multiprocessor of a GPU, of a rank on a host, and of their links.
+ * Network ports of a node are not known before its ranks use them. So each GPU counts as having a
+ * port of 100 Gbit/s, and a node without GPUs as having one of 10 Gbit/s. */
 struct plan_rates choose_nominal_rates(const struct device_model *model, int ranks, int local_ranks)
 {
   const bool host = model->host_memory, several = local_ranks < ranks;
@@ -58,7 +58,7 @@ void choose_fill_rates(const struct plan_rates *nominal, struct plan_rates *rate
 
 /* ---- the search ---- */
 
-/* Of all ranks. */
+/* The smallest memories of all ranks. Collective. */
 static enum status least_of_ranks(struct comm *comm, struct job_limits *limits)
 {
   int64_t *const values[] = {&limits->device, &limits->host, &limits->shared, &limits->disk};
@@ -100,8 +100,8 @@ enum status choose_settings(const struct search *described, const struct search 
   prefix(out->text, &out->best.best);
   for (int i = 0; i < out->best.n; i++)
     prefix(out->text, &out->best.of[i]);
-  /* What fits no memory is advised relative to the defaults. What fits the whole memory keeps its
-   * order of sums, although not all of the memory is free. */
+  /* If nothing fits, advice starts from the defaults. Settings that fit into the whole memory keep
+   * their order of sums, although not all of the memory is free. */
   if (out->best.best.fits)
     snprintf(out->text, sizeof out->text, "%s", out->best.best.changes);
   else if (!by_description.best.fits)

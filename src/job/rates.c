@@ -41,7 +41,7 @@ double *job_rates_value(struct plan_rates *rates, const struct option *row)
   return (double *)(void *)((char *)rates + row->offset);
 }
 
-void job_rates_append_line(const struct option *row, double value, char *text, size_t size)
+static void append_line(const struct option *row, double value, char *text, size_t size)
 {
   append_text(text, size, "%s: %.6g  # %s, %s\n", row->name, value, row->unit, row->text);
 }
@@ -51,7 +51,7 @@ void job_rates_append(struct plan_rates *rates, char *text, size_t size)
   for (const struct option *row = job_rates_table; row->name; row++) {
     const double rate = *job_rates_value(rates, row);
     if (rate >= 0)
-      job_rates_append_line(row, fmin(rate, row->most), text, size);
+      append_line(row, fmin(rate, row->most), text, size);
   }
 }
 
@@ -138,7 +138,7 @@ enum status job_rates_with_passes(const char *text, const double rate[JOB_PASSES
   }
   for (int i = 0; i < JOB_PASSES; i++)
     if (rate[i] > 0)
-      job_rates_append_line(job_rates_find(job_passes[i]), rate[i], more, room);
+      append_line(job_rates_find(job_passes[i]), rate[i], more, room);
   *out = more;
   return STATUS_OK;
 }

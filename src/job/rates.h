@@ -90,10 +90,8 @@ extern const struct option job_rates_table[];
 const struct option *job_rates_find(const char *key);
 double *job_rates_value(struct plan_rates *rates, const struct option *row);
 
-/* Append a line of the file to the string in `text`, an array of `size` bytes. Local. */
-void job_rates_append_line(const struct option *row, double value, char *text, size_t size);
-/* The same for all rates that are not below 0. They fit into JOB_RATES_BYTES. They are in the units
- * of the file. Local. */
+/* Append lines of the file to the string in `text`, an array of `size` bytes, for all rates that
+ * are not below 0. They fit into JOB_RATES_BYTES. They are in the units of the file. Local. */
 void job_rates_append(struct plan_rates *rates, char *text, size_t size);
 
 enum { JOB_RATES_BYTES = 1 << 14 };
@@ -123,11 +121,11 @@ enum status job_rates_measure(const struct job *job, const struct job_rates_want
 extern const struct update job_rates_update;
 
 /* The rates of this machine for the start of a job with its place and its model, equal on all
- * ranks. They come from the user's cache, or are measured within a second and written there: of
- * copies and host memory only if the device's memory is apart, of codecs those of the deck, and not
- * of the disk. The file is for this version of the program, the kind of machine of rank 0, numbers
- * of ranks, model and micro-batch. The 64 newest files are kept. A file that cannot be read or
- * written is no error. Collective. */
+ * ranks. They come from the user's cache, or are measured within a second and written there. Copies
+ * and host memory are measured only if the device's memory is apart, and only the codecs of the
+ * deck. The disk is not measured. The file is for this version of the program, the kind of machine
+ * of rank 0, numbers of ranks, model and micro-batch. The 64 newest files are kept. A file that
+ * cannot be read or written is no error. Collective. */
 enum status job_rates(struct job *job, struct plan_rates *out);
 
 /* The passes of a model and their keys. */

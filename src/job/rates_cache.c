@@ -190,8 +190,8 @@ static void write_file(const char *path, const char *text)
 
 /* ---- the start ---- */
 
-/* Of rank 0 on all ranks: its file, or else what all measure. Other ranks do not touch the folder.
- * Collective. */
+/* Gives all ranks the file of rank 0. If there is none, all ranks measure. Other ranks do not touch
+ * the folder. Collective. */
 static enum status get_text(const struct job *job, const struct job_rates_wanted *wanted,
                             const char *line, char **text)
 {

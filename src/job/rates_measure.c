@@ -57,7 +57,7 @@ struct rates {
   void *near[NEAR]; /* the device's memory, of `bytes` or a matrix each */
   void *far[FAR];   /* host memory that the device's lanes can access, `bytes` each, half of it for
                        the copy in bf16 */
-  /* What works of this kind do. */
+  /* Operands of the work that is measured now. */
   const void *left;         /* factor of products */
   struct comm_group *group; /* of collectives, with a part of so many bytes per rank */
   int64_t part;
@@ -250,7 +250,7 @@ static void measure_runs(struct rates *rates, int rounds, struct run *runs, int 
   }
 }
 
-/* Of one work. */
+/* The mean time of one work that runs alone. */
 static double seconds_of(struct rates *rates, int rounds, work *of, enum lane_name lane)
 {
   struct run run = {.work = of, .lane = lane};

@@ -86,9 +86,9 @@ static bool changes_numbers(const char *changes)
   return false;
 }
 
-/* The same as `plan`, of the job itself, but with another deck on other ranks, and without waits,
- * which only predicted times need. most_micros: a step with fewer is planned faster; 0: any number.
- */
+/* Plans the same mode as `plan`, which is of the job itself, for another deck on other ranks. The
+ * plan has no waits, because only predicted times need them. A step has at most `most_micros`
+ * micro-batches, so that it is planned faster. 0: any number. */
 static enum status plan_deck(const struct search *job, const struct plan *plan,
                              const struct deck *deck, const struct choice *at,
                              const struct model *model, int64_t most_micros, struct plan **out)
@@ -127,7 +127,7 @@ enum status search_price(const struct plan *plan, const struct plan_rates *rates
   return status;
 }
 
-/* Of a step of at most `most_micros` micro-batches, 0: of all. */
+/* Measures a step of at most `most_micros` micro-batches. 0: all of them. */
 static enum status measure_some(const struct search *job, const struct deck *deck,
                                 const struct model *model, int64_t most_micros, struct choice *out)
 {
@@ -260,7 +260,8 @@ static int cost_of(const struct choice *choice)
   return 2 * choice->changes_numbers + (choice->rooms.need[ROOM_DISK] > 0);
 }
 
-/* What fits before what is too large, then what costs less, then the faster one. */
+/* A choice that fits is better than one that is too large, then the cheaper one, then the faster
+ * one. */
 static bool is_better(const struct choice *a, const struct choice *b)
 {
   if (!a->fits || !b->fits)
@@ -294,7 +295,7 @@ static void put_first(const struct choice *best, struct settings *list)
 }
 
 /* Values of keys. value[0] has all keys of the axis that the program may choose, and their
- * defaults. What it may choose changes nothing that is learned. */
+ * defaults. None of their values changes what is learned. */
 #define STRATEGY(name, group) "shard.strategy=" name " shard.group=" group
 #define MASTERS "tiers.params=host tiers.optimizer=host"
 enum { SUMS = 1, NODES = 2, TIERS = 4, LENGTH = 8 };

@@ -3,9 +3,9 @@
  * fit, the verdict of `sluice plan` and its forecasts read the variants from here.
  *
  * Changes are assignments with blanks between them, as they are typed. `key=*2` and `key=/2` stand
- * for a multiple or a part: of a rank's share of the batch for data.micro_batch, of the ranks of a
- * node for shard.group, and of the job's own sequence. `key=units` is the number of the model's
- * units. */
+ * for a multiple or a part of a number: for data.micro_batch of a rank's share of the batch, for
+ * shard.group of the ranks of a node, and otherwise of the job's own sequence. `key=units` is the
+ * number of the model's units. */
 #pragma once
 
 #include "job/job.h"
