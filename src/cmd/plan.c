@@ -295,14 +295,19 @@ static enum status create_plans(const struct values *values, const struct deck *
   return status;
 }
 
-/* The deck with every key free that the program may choose. */
-static enum status free_all(const struct deck *deck, struct deck *out)
+struct freed {
+  char text[1024];
+};
+
+/* Assignments that free every key that the program may choose. "": all are free. */
+static struct freed free_all(const struct deck *deck)
 {
-  char text[1024] = "", changes[1024];
+  struct freed freed = {""};
   for (const struct option *option = deck_table; option->name; option++)
-    if (option->chosen)
-      append_text(text, sizeof text, "%s%s=auto", *text ? " " : "", option->name);
-  return deck_vary(deck, text, out, changes, sizeof changes);
+    if (option->chosen && !options_is_free(deck->set, option))
+      append_text(freed.text, sizeof freed.text, "%s%s=auto", *freed.text ? " " : "",
+                  option->name);
+  return freed;
 }
 
 /* The settings that training would choose, and the best of all. */
@@ -314,7 +319,9 @@ static enum status choose(const struct plan_facts *facts, struct chosen *chosen,
       job->plans[0]->input.device, job->plans[0]->input.ranks, job->local_ranks);
   struct plan_rates rates = facts->rates ? *facts->rates : nominal;
   struct search described = *job, measured = *job;
+  const struct freed freed = free_all(job->deck);
   struct chosen of_all = {0};
+  char changes[sizeof freed.text];
   struct deck deck;
   choose_fill_rates(&nominal, &rates);
   described.rates = &nominal;
@@ -324,7 +331,9 @@ static enum status choose(const struct plan_facts *facts, struct chosen *chosen,
   if (status)
     return status;
   *all = chosen->best;
-  status = free_all(job->deck, &deck);
+  if (!*freed.text)
+    return STATUS_OK;
+  status = deck_vary(job->deck, freed.text, &deck, changes, sizeof changes);
   if (status) /* other keys of the deck need the values of its keys */
     return status == STATUS_USAGE ? STATUS_OK : status;
   described.deck = measured.deck = &deck;
