@@ -27,25 +27,26 @@ done
 passed=0 failed=0 skipped=0
 # suite FOLDER [ARGUMENT-OF-CONFIGURE...]
 suite() {
+  folder=$1
   build "$@"
-  say "Testing in $1/"
+  say "Testing in $folder/"
   ended=yes
-  rm -f "$1/test-suite.log"
+  rm -f "$folder/test-suite.log"
   # One test more than there are cores, because starts of MPI and of Slurm wait.
-  make -C "$1" -j $(($(nproc) + 1)) -k check ${programs:+"check_PROGRAMS=$programs"} \
+  make -C "$folder" -j $(($(nproc) + 1)) -k check ${programs:+"check_PROGRAMS=$programs"} \
     ${programs:+"TESTS=$programs $scripts"} </dev/null || ended=no
   # In the order of test-suite.log: PASS SKIP FAIL XPASS ERROR.
   # shellcheck disable=SC2046 # five numbers
-  set -- $(sed -n 's/^# \(PASS\|SKIP\|FAIL\|XPASS\|ERROR\): *//p' "$1/test-suite.log") 0 0 0 0 0
+  set -- $(sed -n 's/^# \(PASS\|SKIP\|FAIL\|XPASS\|ERROR\): *//p' "$folder/test-suite.log") 0 0 0 0 0
   passed=$((passed + $1)) skipped=$((skipped + $2)) unsuccessful=$(($3 + $4 + $5))
   # The suite can also stop before its end, where a test does not compile.
   if test $ended = no && test $unsuccessful = 0; then unsuccessful=1; fi
   failed=$((failed + unsuccessful))
   # The ends of the logs of tests that failed.
-  if test $unsuccessful -gt 0 && test -f "$1/test-suite.log"; then
-    for test in $(sed -n 's/^\(FAIL\|ERROR\): //p' "$1/test-suite.log"); do
-      say "The end of $1/$test.log"
-      tail -n 40 "$1/$test.log" || :
+  if test $unsuccessful -gt 0 && test -f "$folder/test-suite.log"; then
+    for test in $(sed -n 's/^\(FAIL\|ERROR\): //p' "$folder/test-suite.log"); do
+      say "The end of $folder/$test.log"
+      tail -n 40 "$folder/$test.log" || :
     done
   fi
 }
