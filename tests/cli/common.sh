@@ -131,6 +131,17 @@ train() {
     status=$?; cat "$dir.log" >&2; die "train $ranks $dir $* (exit $status)"; }
 }
 
+# ranks_of DIR: process numbers of this test's ranks that train in DIR. Other tests run at the same
+# time, and may use the same name.
+ranks_of() {
+  for process in /proc/[0-9]*; do
+    if test "$process/cwd" -ef . &&
+      tr '\0' ' ' 2> read.err < "$process/cmdline" | grep -q "^$SLUICE train .*run.dir=$1 "; then
+      echo "${process#/proc/}"
+    fi
+  done
+}
+
 # The newest checkpoint of a run.
 newest() { ls "$1"/ckpt/step-*.h5 | tail -n 1; }
 

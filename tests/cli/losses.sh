@@ -3,7 +3,6 @@
 # last checkpoint. Nothing else stays: no process, no shared memory, no file of a store, no partial
 # checkpoint. One that hangs is named by those that wait for it.
 . "${top_srcdir:?}/tests/cli/common.sh"
-need pkill pgrep
 
 # Where Open MPI keeps what ranks share, which is /dev/shm elsewhere: here it holds what these runs
 # left, and not what others have.
@@ -46,12 +45,8 @@ wait_for_file() {
   until ls $2 > ls.out 2>&1; do lives "$1"; sleep 0.002; done
 }
 
-ranks_of() { pgrep -f "^$SLUICE train tiny.yaml run.dir=$1 " || true; }
-
-# Kills a rank of the run in DIR by SIGNAL: the newest process (-n) or the oldest.
-hit() {
-  pkill "-$2" "$3" -f "^$SLUICE train tiny.yaml run.dir=$1 " || die "$1: there was no rank to kill"
-}
+# hit DIR SIGNAL END: kills the rank at the head or the tail of ranks_of DIR.
+hit() { kill "-$2" "$(ranks_of "$1" | "$3" -n 1)" || die "$1: there was no rank to kill"; }
 
 # ends DIR SECONDS: no rank lives on for longer, and the run does not end as if all were well.
 ends() {
@@ -92,7 +87,7 @@ clean() {
 for signal in KILL SEGV ABRT; do
   start "step$signal" checkpoint.every=0
   wait_for "step$signal" '"step"'
-  if test $signal = SEGV; then hit step$signal $signal -o; else hit step$signal $signal -n; fi
+  if test $signal = SEGV; then hit step$signal $signal head; else hit step$signal $signal tail; fi
   ends step$signal 10
   clean step$signal
 done
@@ -101,7 +96,7 @@ done
 start save checkpoint.every=2
 wait_for save '"save"' # the second one is behind the steps for sure
 wait_for_file save 'save/ckpt/.*.tmp-*'
-hit save KILL -n
+hit save KILL tail
 ends save 10
 clean save
 
@@ -111,7 +106,7 @@ start host checkpoint.every=0 tiers.params=host tiers.optimizer=host transfer.pa
 wait_for host '"step"'
 test "$(mapped host)" -ge 2 ||
   die "the ranks share nothing there: the test looks at the wrong place"
-hit host KILL -n
+hit host KILL tail
 ends host 10
 clean host
 
@@ -173,7 +168,7 @@ fi
 # A rank that is stopped dead is named, and the job ends by itself.
 start stopped checkpoint.every=0 comm.timeout=1
 wait_for stopped '"step"'
-hit stopped STOP -n
+hit stopped STOP tail
 ends stopped 30
 test $status = 10 || { tail -n 20 stopped.log >&2; die "a hang: exit $status"; }
 grep -q "all ranks wait for rank [01], which does not answer\|rank 0 does not answer: its \

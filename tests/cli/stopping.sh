@@ -2,7 +2,6 @@
 # Signals, a file STOP, the end of the job, kill -9, a lost folder. Saved checkpoints stay, and the
 # run resumes to results that are bitwise identical to an uninterrupted run.
 . "${top_srcdir:?}/tests/cli/common.sh"
-need pkill pgrep
 make_data
 make_deck
 steps="run.steps=40 optim.decay_steps=40 checkpoint.every=2 checkpoint.keep=3"
@@ -85,7 +84,7 @@ left() {
     dir=sig$signal
     on 2 "$SLUICE" train tiny.yaml run.dir=$dir $steps run.steps=4000 > $dir.log 2>&1 & job=$!
     wait_for_step $dir $job
-    pkill -$signal -n -f "^$SLUICE train tiny.yaml run.dir=$dir"
+    kill -$signal "$(ranks_of $dir | tail -n 1)"
     wait $job || status=$?
     left $dir $status SIG$signal
   done
@@ -135,7 +134,7 @@ left() {
     asked=$(date +%s)
     case $1 in
     file) : > leaves/STOP ;;
-    *) pkill -"$1" -n -f "^$SLUICE train tiny.yaml run.dir=leaves" ;;
+    *) kill -"$1" "$(ranks_of leaves | tail -n 1)" ;;
     esac
     wait $job || status=$?
     took=$(($(date +%s) - asked))
@@ -280,12 +279,12 @@ model.init_std=10 checkpoint.every=1 checkpoint.keep=1"
       > killed.log 2>&1 & job=$!
     until ls killed/ckpt/step-*.h5 > ls.out 2>&1 || ! kill -0 $job 2> kill.err; do sleep 0.02; done
     sleep $pause
-    if ! pkill -KILL -n -f "^$SLUICE train tiny.yaml run.dir=killed"; then
+    if ! kill -KILL "$(ranks_of killed | tail -n 1)"; then
       wait $job || true; continue
     fi
     kills=$((kills + 1))
     for second in 1 2 3 4 5 6 7 8 9 10; do kill -0 $job 2> kill.err || break; sleep 1; done
-    if pgrep -f "^$SLUICE train tiny.yaml run.dir=killed" > pids; then
+    if test -n "$(ranks_of killed)"; then
       cat killed.log >&2; die "ranks live on ten seconds after one was killed"
     fi
     kill -KILL $job 2> kill.err || true
