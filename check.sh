@@ -37,7 +37,8 @@ suite() {
     ${programs:+"TESTS=$programs $scripts"} </dev/null || ended=no
   # In the order of test-suite.log: PASS SKIP FAIL XPASS ERROR.
   # shellcheck disable=SC2046 # five numbers
-  set -- $(sed -n 's/^# \(PASS\|SKIP\|FAIL\|XPASS\|ERROR\): *//p' "$folder/test-suite.log") 0 0 0 0 0
+  set -- $(sed -n 's/^# \(PASS\|SKIP\|FAIL\|XPASS\|ERROR\): *//p' "$folder/test-suite.log") \
+    0 0 0 0 0
   passed=$((passed + $1)) skipped=$((skipped + $2)) unsuccessful=$(($3 + $4 + $5))
   # The suite can also stop before its end, where a test does not compile.
   if test $ended = no && test $unsuccessful = 0; then unsuccessful=1; fi
