@@ -83,8 +83,8 @@ static void prefix(const char *text, struct choice *choice)
 }
 
 /* Keys of the order of sums by the description, then the others by measured rates. */
-enum status choose_settings(const struct search *described, const struct search *measured,
-                            struct chosen *out)
+static enum status choose_once(const struct search *described, const struct search *measured,
+                               struct chosen *out)
 {
   struct search rest = *measured;
   struct settings by_description;
@@ -100,17 +100,24 @@ enum status choose_settings(const struct search *described, const struct search 
   prefix(out->text, &out->best.best);
   for (int i = 0; i < out->best.n; i++)
     prefix(out->text, &out->best.of[i]);
-  /* If nothing fits, advice starts from the defaults. Settings that fit into the whole memory keep
-   * their order of sums, although not all of the memory is free. */
-  if (out->best.best.fits)
-    snprintf(out->text, sizeof out->text, "%s", out->best.best.changes);
-  else if (!by_description.best.fits)
-    *out->text = '\0';
+  /* If nothing fits, advice starts from the defaults. */
+  snprintf(out->text, sizeof out->text, "%s", out->best.best.fits ? out->best.best.changes : "");
   out->step_s = out->best.best.step_s;
   out->default_s = defaults.step_s;
   out->default_fits = defaults.fits;
   deck_destroy(&deck);
   return status;
+}
+
+enum status choose_settings(const struct search *described, const struct search *measured,
+                            struct chosen *out)
+{
+  struct search in_free = *described;
+  enum status status = choose_once(described, measured, out);
+  if (status || out->best.best.fits)
+    return status;
+  in_free.arg = measured->arg;
+  return choose_once(&in_free, measured, out);
 }
 
 /* On rank 0. `rates` may lack some. */

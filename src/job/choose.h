@@ -3,7 +3,8 @@
  *
  * Keys that may change the order of sums are chosen with the rates that a description of the
  * machine gives: kinds and numbers of devices, nodes and ranks. So every start on such a machine
- * has the same bits. The other keys are chosen with measured rates. */
+ * has the same bits. The other keys are chosen with measured rates. If other programs hold so much
+ * memory that nothing fits, the first keys are chosen for the memory that is free. */
 #pragma once
 
 #include "job/job.h"

@@ -1,5 +1,6 @@
 check_PROGRAMS += \
 	tests/job/test_axes \
+	tests/job/test_choose \
 	tests/job/test_copies \
 	tests/job/test_place \
 	tests/job/test_prefetch \
@@ -16,6 +17,7 @@ tests_job_libjob_a_SOURCES = \
 	tests/job/ranks.c \
 	tests/job/ranks.h
 tests_job_test_axes_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=device_create
+tests_job_test_choose_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=job_rates
 tests_job_test_place_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=statfs -Wl,--wrap=mkdtemp
 tests_job_test_rates_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=comm_all_gather -Wl,--wrap=comm_exchange \
   -Wl,--wrap=comm_fabric_read -Wl,--wrap=mkdir -Wl,--wrap=thread_start
