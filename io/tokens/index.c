@@ -100,7 +100,8 @@ static bool is_shard(const struct shard_info *info, enum token_split split, int6
   return info->split == split && info->group == group && info->part == part &&
          shard_is_sane(info) &&
          lies_inside(info, info->tokens_at, shard_tokens(info) * info->token_bytes) &&
-         lies_inside(info, info->documents_at, info->documents * (int64_t)sizeof(uint64_t));
+         lies_inside(info, info->documents_at, info->documents * (int64_t)sizeof(uint64_t)) &&
+         lies_inside(info, info->trained_at, shard_mask_bytes(info));
 }
 
 /* Every part of every group, and nothing else. */

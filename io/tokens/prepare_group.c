@@ -206,7 +206,7 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .text_bytes = draft->text_bytes};
   const struct file_path path = path_of(group, split);
   return shard_write(path.text, &info, source->path + source->name, draft->tokens,
-                     draft->first)
+                     draft->first, NULL)
              ?: shard_read(path.text, &info) /* where in the file things lie */
              ?: count_shard(&info, false, done);
 }

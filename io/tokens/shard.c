@@ -61,11 +61,14 @@ const struct shard_field shard_fields[] = {
     {"documents", DTYPE_I64, AT(documents), SHARD_HEADER | INDEX_ROW},
     {"text_bytes", DTYPE_I64, AT(text_bytes), SHARD_HEADER | INDEX_ROW},
     {"skipped", DTYPE_I64, AT(skipped), SHARD_HEADER | INDEX_ROW},
+    {"untrained", DTYPE_I64, AT(untrained), SHARD_HEADER | INDEX_ROW},
     {"bytes", DTYPE_I64, AT(bytes), INDEX_ROW},
     {"tokens_at", DTYPE_I64, AT(tokens_at), INDEX_ROW},
     {"documents_at", DTYPE_I64, AT(documents_at), INDEX_ROW},
+    {"trained_at", DTYPE_I64, AT(trained_at), INDEX_ROW},
     {"tokens_crc32", DTYPE_U32, AT(tokens_crc32), INDEX_ROW},
     {"documents_crc32", DTYPE_U32, AT(documents_crc32), INDEX_ROW},
+    {"trained_crc32", DTYPE_U32, AT(trained_crc32), INDEX_ROW},
     {"head_crc32", DTYPE_U32, AT(head_crc32), INDEX_ROW},
     {.name = NULL},
 };
@@ -123,7 +126,7 @@ static enum status write_header(hid_t file, const struct shard_info *info, const
 }
 
 enum status shard_write(const char *path, const struct shard_info *info, const char *source,
-                        const void *tokens, const uint64_t *documents)
+                        const void *tokens, const uint64_t *documents, const unsigned char *trained)
 {
   hid_t file = H5I_INVALID_HID;
   struct scratch scratch = {0};
@@ -135,7 +138,9 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
     status = hdf5_write_row(file, "tokens",
                             shard_token_bytes(info->tokenizer.vocab) == 2 ? DTYPE_U16 : DTYPE_U32,
                             shard_tokens(info), tokens);
-  status = status ?: hdf5_write_row(file, "documents", DTYPE_U64, info->documents, documents);
+  status = status
+           ?: hdf5_write_row(file, "documents", DTYPE_U64, info->documents, documents)
+           ?: hdf5_write_row(file, "trained", DTYPE_U8, shard_mask_bytes(info), trained);
   return hdf5_finish_as(file, &scratch, path, status);
 }
 
@@ -148,7 +153,8 @@ bool shard_is_sane(const struct shard_info *info)
   for (int s = 0; s < SHARD_SPLITS; s++)
     sane = sane && info->part_tokens[s] >= 0 && info->part_tokens[s] <= TOKENS_MOST;
   return sane && info->documents >= 0 && info->documents <= shard_tokens(info) &&
-         info->text_bytes >= 0 && info->skipped >= 0;
+         info->text_bytes >= 0 && info->skipped >= 0 && info->untrained >= 0 &&
+         info->untrained <= shard_tokens(info);
 }
 
 static enum status read_header(hid_t file, struct shard_info *info)
@@ -221,7 +227,9 @@ enum status shard_read(const char *path, struct shard_info *out)
     status = find_row(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32,
                       shard_tokens(&info), info.bytes, &info.tokens_at, &info.tokens_crc32)
                  ?: find_row(file, "documents", DTYPE_U64, info.documents, info.bytes,
-                             &info.documents_at, &info.documents_crc32);
+                             &info.documents_at, &info.documents_crc32)
+                 ?: find_row(file, "trained", DTYPE_U8, shard_mask_bytes(&info), info.bytes,
+                             &info.trained_at, &info.trained_crc32);
   status = hdf5_close(file, status) ?: read_head_of(path, &info);
   if (status)
     return status_prefix(status, "%s", path);
@@ -258,7 +266,8 @@ enum status shard_verify(const char *path, const struct shard_info *info)
       checksum(fd, info->tokens_at, shard_tokens(info) * info->token_bytes, info->tokens_crc32,
                "tokens")
           ?: checksum(fd, info->documents_at, info->documents * (int64_t)sizeof(uint64_t),
-                      info->documents_crc32, "documents");
+                      info->documents_crc32, "documents")
+          ?: checksum(fd, info->trained_at, shard_mask_bytes(info), info->trained_crc32, "mask");
   close(fd); /* was only read: nothing can be lost */
   return status ? status_prefix(status, "%s", path) : STATUS_OK;
 }

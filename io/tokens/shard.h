@@ -25,18 +25,25 @@ struct shard_info {
   struct shard_position begin, end;  /* the part */
   int64_t part_tokens[SHARD_SPLITS]; /* of the part, by split */
   int64_t documents, text_bytes;     /* of this shard */
-  int64_t skipped; /* objects of the part that were left out, in its train shard */
+  int64_t untrained; /* tokens of this shard that no loss counts; 0: it has no mask */
+  int64_t skipped;   /* objects of the part that were left out, in its train shard */
   /* known after reading */
-  int token_bytes;                        /* 2 or 4 */
-  int64_t tokens_at, documents_at, bytes; /* where the datasets lie in the file, and its length */
-  uint32_t tokens_crc32, documents_crc32;
-  uint32_t
-      head_crc32; /* of the file's first SHARD_HEAD bytes: the header, which holds the two above */
+  int token_bytes;                                    /* 2 or 4 */
+  int64_t tokens_at, documents_at, trained_at, bytes; /* of the datasets in the file; its length */
+  uint32_t tokens_crc32, documents_crc32, trained_crc32;
+  uint32_t head_crc32; /* of the file's first SHARD_HEAD bytes: the header, which holds the three
+                          above */
 };
 
 static inline int64_t shard_tokens(const struct shard_info *info)
 {
   return info->part_tokens[info->split];
+}
+
+/* Bytes of the mask: bit i % 8 of byte i / 8 is set if token i is trained. 0: all are. */
+static inline int64_t shard_mask_bytes(const struct shard_info *info)
+{
+  return info->untrained ? (shard_tokens(info) + 7) / 8 : 0;
 }
 
 /* A number of a shard, and the files that hold it. */
@@ -66,10 +73,11 @@ struct file_path shard_path(const char *dir, enum token_split split, int64_t gro
 /* Bytes of a token in a shard: 2 up to 65,536 ids, else 4. */
 int shard_token_bytes(int64_t vocab);
 
-/* `tokens` of shard_token_bytes() each; `documents`: the first token of each document. The file
- * appears when it is complete. Local. */
+/* `tokens` of shard_token_bytes() each; `documents`: the first token of each document; `trained` of
+ * shard_mask_bytes(). The file appears when it is complete. Local. */
 enum status shard_write(const char *path, const struct shard_info *info, const char *source,
-                        const void *tokens, const uint64_t *documents);
+                        const void *tokens, const uint64_t *documents,
+                        const unsigned char *trained);
 /* Reads header and structure. Errors name the file. Local. */
 enum status shard_read(const char *path, struct shard_info *out);
 /* Whether the numbers of a header are consistent. */

@@ -20,7 +20,8 @@ enum { OPEN_FILES = 64, PIECE_BYTES = 16 << 10 };
 
 /* A shard that holds tokens. The same on all ranks except `fd` and `known`. */
 struct shard {
-  int64_t begin; /* its first token's place in the stream */
+  int64_t begin;          /* its first token's place in the stream */
+  int64_t first_document; /* of those that begin in it: documents that begin in earlier ones */
   struct shard_info info;
   int fd;     /* -1: not open */
   bool known; /* its size and head were checked */
@@ -30,11 +31,12 @@ struct token_set {
   char *dir;
   struct shard *shards;
   int64_t count, room;
-  int64_t text_bytes;
+  int64_t text_bytes, untrained;
   struct token_stream stream;
   struct shard *open[OPEN_FILES]; /* a ring: the oldest is closed */
   int oldest;
-  union { /* tokens as they are stored */
+  union { /* tokens, or their mask, as they are stored */
+    unsigned char bits[PIECE_BYTES];
     uint16_t narrow[PIECE_BYTES / sizeof(uint16_t)];
     uint32_t wide[PIECE_BYTES / sizeof(uint32_t)];
   } piece;
@@ -48,15 +50,18 @@ static enum status add_shard(struct token_set *set, enum token_split split,
 {
   if (info->split != split || shard_tokens(info) == 0)
     return STATUS_OK;
+  const int64_t documents = set->count ? token_set_documents(set) : 0;
   enum status status =
       mem_grow(MEM_DATA, (void **)&set->shards, &set->room, set->count + 1, sizeof *set->shards);
   if (status)
     return status;
-  set->shards[set->count++] = (struct shard){.begin = set->stream.tokens, .info = *info, .fd = -1};
+  set->shards[set->count++] = (struct shard){
+      .begin = set->stream.tokens, .first_document = documents, .info = *info, .fd = -1};
   set->stream.crc32 = (uint32_t)crc32_combine(set->stream.crc32, info->tokens_crc32,
                                               (z_off_t)(shard_tokens(info) * info->token_bytes));
   set->stream.tokens += shard_tokens(info);
   set->text_bytes += info->text_bytes;
+  set->untrained += info->untrained;
   return STATUS_OK;
 }
 
@@ -116,12 +121,13 @@ static bool reads_index(struct comm *comm)
 
 static enum status share(struct comm *comm, struct token_set *set)
 {
-  int64_t totals[] = {set->count, set->text_bytes};
+  int64_t totals[] = {set->count, set->text_bytes, set->untrained};
   enum status status = comm_broadcast(comm, totals, sizeof totals, 0);
   if (status)
     return status;
   set->count = totals[0];
   set->text_bytes = totals[1];
+  set->untrained = totals[2];
   if (!reads_index(comm))
     status = mem_new(MEM_DATA, set->count, &set->shards);
   return comm_agree(comm, status)
@@ -252,27 +258,27 @@ static enum status open_shard(struct token_set *set, struct shard *shard)
   return STATUS_OK;
 }
 
-/* Reads `n` tokens of the shard, from `first` on, as stored, into set->piece. */
-static enum status read_piece(struct token_set *set, struct shard *shard, int64_t first, int64_t n)
+/* Reads bytes of the shard. */
+static enum status read_bytes(struct token_set *set, struct shard *shard, int64_t at, int64_t bytes,
+                              void *to)
 {
-  const int64_t bytes = n * shard->info.token_bytes,
-                at = shard->info.tokens_at + first * shard->info.token_bytes;
-  enum status status = open_shard(set, shard);
+  const enum status status = open_shard(set, shard);
   if (status)
     return status;
-  const int64_t got = file_read_at(shard->fd, &set->piece, (size_t)bytes, at);
+  const int64_t got = file_read_at(shard->fd, to, (size_t)bytes, at);
   if (got < 0)
     return shard_fail(set, shard, STATUS_IO, "cannot be read");
   return got == bytes ? STATUS_OK : shard_fail(set, shard, STATUS_INPUT, "is truncated");
 }
 
-/* The shard that holds token `at` of the stream. */
-static struct shard *find_shard(const struct token_set *set, int64_t at)
+/* The last shard that begins at token `at` of the stream or before, or at document `at`. */
+static struct shard *find_shard(const struct token_set *set, int64_t at, bool document)
 {
   int64_t low = 0, high = set->count - 1;
   while (low < high) {
-    int64_t middle = (low + high + 1) / 2;
-    if (set->shards[middle].begin <= at)
+    const int64_t middle = (low + high + 1) / 2;
+    const struct shard *shard = &set->shards[middle];
+    if ((document ? shard->first_document : shard->begin) <= at)
       low = middle;
     else
       high = middle - 1;
@@ -285,39 +291,136 @@ int64_t token_set_windows(const struct token_set *set, int64_t T)
   return T > 0 ? (set->stream.tokens - 1) / T : 0;
 }
 
-enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens,
-                           int32_t *targets)
+int64_t token_set_documents(const struct token_set *set)
 {
-  if (w < 0 || w >= token_set_windows(set, T))
+  const struct shard *last = &set->shards[set->count - 1];
+  return last->first_document + last->info.documents;
+}
+
+int64_t token_set_untrained(const struct token_set *set)
+{
+  return set->untrained;
+}
+
+/* A table of the documents of a shard rises, from its first token on. */
+static enum status read_document(struct token_set *set, struct shard *shard, int64_t d,
+                                 int64_t *first)
+{
+  uint64_t at;
+  const enum status status =
+      read_bytes(set, shard, shard->info.documents_at + d * (int64_t)sizeof at, sizeof at, &at);
+  if (!status && at >= (uint64_t)shard_tokens(&shard->info))
+    return shard_fail(set, shard, STATUS_INPUT,
+                      "is damaged: one of its documents begins after its end; prepare the data "
+                      "again");
+  if (!status)
+    *first = shard->begin + (int64_t)at;
+  return status;
+}
+
+enum status token_set_read_documents(struct token_set *set, int64_t d, int64_t n, int64_t *first)
+{
+  if (d < 0 || n < 0 || d > token_set_documents(set) - n)
     return status_set(STATUS_INTERNAL,
-                      "window %" PRId64 " of %" PRId64 " windows of %" PRId64
-                      " tokens is asked for",
-                      w, token_set_windows(set, T), T);
-  struct shard *shard = find_shard(set, w * T);
-  for (int64_t i = 0; i <= T;) {
-    while (w * T + i >= shard->begin + shard_tokens(&shard->info))
-      shard++;
-    int64_t first = w * T + i - shard->begin, n = shard_tokens(&shard->info) - first,
-            most = PIECE_BYTES / shard->info.token_bytes;
-    n = n > T + 1 - i ? T + 1 - i : n;
-    n = n > most ? most : n;
-    enum status status = read_piece(set, shard, first, n);
+                      "documents %" PRId64 " to %" PRId64 " of %" PRId64 " are asked for", d,
+                      d + n - 1, token_set_documents(set));
+  enum status status = STATUS_OK;
+  for (int64_t i = 0; i < n && !status; i++) {
+    struct shard *shard = find_shard(set, d + i, true);
+    status = read_document(set, shard, d + i - shard->first_document, &first[i]);
+  }
+  return status;
+}
+
+/* The document that token `at` belongs to. It may begin in an earlier shard. */
+static enum status find_document(struct token_set *set, int64_t at, int64_t *out)
+{
+  struct shard *shard = find_shard(set, at, false);
+  int64_t low = 0, high = shard->info.documents;
+  while (low < high) { /* how many begin at `at` or before */
+    int64_t middle = (low + high) / 2, first;
+    const enum status status = read_document(set, shard, middle, &first);
     if (status)
       return status;
-    for (int64_t k = 0; k < n; k++, i++) {
-      const uint32_t token =
-          shard->info.token_bytes == 2 ? set->piece.narrow[k] : set->piece.wide[k];
-      if (token >= set->stream.tokenizer.vocab)
-        return shard_fail(set, shard, STATUS_INPUT,
-                          "is damaged: it holds a token that its vocabulary does not have; prepare "
-                          "the data again");
-      if (i < T)
-        tokens[i] = (int32_t)token;
-      if (i > 0)
-        targets[i - 1] = (int32_t)token;
-    }
+    if (first <= at)
+      low = middle + 1;
+    else
+      high = middle;
   }
-  return STATUS_OK;
+  *out = shard->first_document + low - 1;
+  return *out >= 0 ? STATUS_OK
+                   : shard_fail(set, shard, STATUS_INPUT,
+                                "is damaged: no document begins with its first token; prepare the "
+                                "data again");
+}
+
+static enum status read_firsts(struct token_set *set, int64_t at, int64_t n, int64_t *first)
+{
+  const int64_t documents = token_set_documents(set);
+  int64_t d = 0, t = 0, bounds[2];
+  enum status status = find_document(set, at, &d) ?: token_set_read_documents(set, d, 1, bounds);
+  for (; t < n && !status; bounds[0] = bounds[1]) {
+    bounds[1] = at + n;
+    if (++d < documents)
+      status = token_set_read_documents(set, d, 1, &bounds[1]);
+    for (; !status && t < n && at + t < bounds[1]; t++)
+      first[t] = bounds[0];
+  }
+  return status;
+}
+
+/* Tokens [from, from + n) of the shard, at most a piece of them. */
+static enum status read_tokens(struct token_set *set, struct shard *shard, int64_t from, int64_t n,
+                               int32_t *out)
+{
+  const int size = shard->info.token_bytes;
+  const enum status status =
+      read_bytes(set, shard, shard->info.tokens_at + from * size, n * size, &set->piece);
+  for (int64_t i = 0; i < n && !status; i++) {
+    const uint32_t token = size == 2 ? set->piece.narrow[i] : set->piece.wide[i];
+    if (token >= set->stream.tokenizer.vocab)
+      return shard_fail(set, shard, STATUS_INPUT,
+                        "is damaged: it holds a token that its vocabulary does not have; prepare "
+                        "the data again");
+    out[i] = (int32_t)token;
+  }
+  return status;
+}
+
+/* Their mask. */
+static enum status read_trained(struct token_set *set, struct shard *shard, int64_t from, int64_t n,
+                                uint8_t *out)
+{
+  enum status status = STATUS_OK;
+  if (shard->info.untrained)
+    status = read_bytes(set, shard, shard->info.trained_at + from / 8,
+                        (from + n - 1) / 8 - from / 8 + 1, &set->piece);
+  for (int64_t i = 0; i < n && !status; i++)
+    out[i] = !shard->info.untrained || (set->piece.bits[(from % 8 + i) / 8] >> (from + i) % 8 & 1);
+  return status;
+}
+
+enum status token_set_read(struct token_set *set, int64_t at, int64_t n,
+                           const struct token_range *out)
+{
+  if (at < 0 || n < 1 || at > set->stream.tokens - n)
+    return status_set(STATUS_INTERNAL,
+                      "%" PRId64 " tokens from %" PRId64 " on are asked for, of %" PRId64, n, at,
+                      set->stream.tokens);
+  struct shard *shard = find_shard(set, at, false);
+  enum status status = out->first ? read_firsts(set, at, n, out->first) : STATUS_OK;
+  for (int64_t i = 0, piece; i < n && !status; i += piece) {
+    const int64_t from = at + i - shard->begin, left = shard_tokens(&shard->info) - from,
+                  most = PIECE_BYTES / shard->info.token_bytes;
+    piece = n - i < left ? n - i : left;
+    piece = piece < most ? piece : most;
+    if (out->token)
+      status = read_tokens(set, shard, from, piece, out->token + i);
+    if (out->trained && !status)
+      status = read_trained(set, shard, from, piece, out->trained + i);
+    shard += piece == left;
+  }
+  return status;
 }
 
 int64_t token_order(uint64_t seed, int64_t windows, int64_t index)

@@ -1,6 +1,6 @@
 /* Token shards: HDF5 files that `sluice prepare` writes and training reads; format in
  * doc/reference/checkpoint.md, "Token shards". Only token_set_open() on rank 0 calls HDF5. It reads
- * the index. Tokens are read with pread(2) at their offsets in the files. */
+ * the index. The rest is read with pread(2) at its offsets in the files. */
 #pragma once
 
 #include "comm/comm.h"
@@ -31,10 +31,24 @@ struct token_stream {
 };
 struct token_stream token_set_stream(const struct token_set *set);
 
+/* What a stream says of n tokens in a row. The caller owns the arrays. NULL is not read. */
+struct token_range {
+  int32_t *token;   /* [n] */
+  uint8_t *trained; /* [n] 1: the loss counts the token where it is the target, else 0 */
+  int64_t *first;   /* [n] place in the stream of the first token of its document */
+};
+/* Tokens [at, at + n) of the stream. No allocation. Local. */
+enum status token_set_read(struct token_set *set, int64_t at, int64_t n,
+                           const struct token_range *out);
+/* Documents have numbers from 0. Document d ends where d + 1 begins, the last one with the stream.
+ */
+int64_t token_set_documents(const struct token_set *set);
+/* The places in the stream of the first tokens of documents [d, d + n). No allocation. Local. */
+enum status token_set_read_documents(struct token_set *set, int64_t d, int64_t n, int64_t *first);
+int64_t token_set_untrained(const struct token_set *set); /* tokens that no loss counts */
+
 /* Windows: window w is tokens [w T, w T + T], T inputs and T targets (shifted by one). */
 int64_t token_set_windows(const struct token_set *set, int64_t T);
-enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens,
-                           int32_t *targets); /* Local; no allocation */
 
 /* Sample order: the window of sample `index` (0, 1, 2, ... over the whole run). Every epoch has its
  * own permutation. A pure function of (seed, index), independent of the number of ranks. */

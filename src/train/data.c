@@ -25,6 +25,18 @@ static void fill_random(const struct data_order *order, int64_t sample, int32_t 
   }
 }
 
+/* n inputs from token `at` on, and their targets. */
+static enum status read_row(struct token_set *set, int64_t at, int64_t n, int32_t *tokens,
+                            int32_t *targets)
+{
+  const enum status status =
+      token_set_read(set, at, n, &(struct token_range){.token = tokens})
+          ?: token_set_read(set, at + n, 1, &(struct token_range){.token = targets + n - 1});
+  if (!status)
+    memcpy(targets, tokens + 1, (size_t)(n - 1) * sizeof *tokens);
+  return status;
+}
+
 enum status data_load_train(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct data_order *order = arg;
@@ -39,7 +51,8 @@ enum status data_load_train(void *arg, int64_t step, int micro, const struct mod
       continue;
     }
     const int64_t window = token_order(order->seed, order->windows, first + b);
-    const enum status status = token_set_read(order->set, window, shape->sequence, token, target);
+    const enum status status =
+        read_row(order->set, window * shape->sequence, shape->sequence, token, target);
     if (status)
       return status;
   }
@@ -53,7 +66,6 @@ int64_t data_scan_targets(const struct data_scan *scan, int64_t step)
   return left < most ? left : most;
 }
 
-/* In the last window only the tokens that have a target exist, so they are read token by token. */
 enum status data_load_scan(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct data_scan *scan = arg;
@@ -63,10 +75,8 @@ enum status data_load_scan(void *arg, int64_t step, int micro, const struct mode
   for (int64_t b = 0; b < scan->micro_batch; b++) {
     int32_t *token = out->tokens + b * T, *target = out->targets + b * T;
     const int64_t at = (first + b) * T, left = scan->scored - at;
-    const int64_t n = left < 0 ? 0 : left < T ? left : T, each = n == T ? T : 1;
-    enum status status = STATUS_OK;
-    for (int64_t t = 0; t < n && !status; t += each)
-      status = token_set_read(scan->set, (at + t) / each, each, token + t, target + t);
+    const int64_t n = left < 0 ? 0 : left < T ? left : T;
+    const enum status status = n ? read_row(scan->set, at, n, token, target) : STATUS_OK;
     if (status)
       return status;
     for (int64_t t = n; t < T; t++) {

@@ -85,6 +85,7 @@ static void make_shard(int part, enum token_split split)
 {
   uint16_t token[LENGTH];
   uint64_t document[LENGTH / 10];
+  unsigned char mask[LENGTH / 8 + 1] = {0};
   char name[SHARD_NAME];
   struct shard_info info = {.split = split,
                             .groups = SHARDS - 1,
@@ -95,15 +96,16 @@ static void make_shard(int part, enum token_split split)
                             .end_of_text = 3,
                             .part_tokens = {LENGTH, part == 0 ? LENGTH : 0},
                             .documents = LENGTH / 10,
+                            .untrained = LENGTH / 2,
                             .text_bytes = 4 * LENGTH};
   for (int i = 0; i < LENGTH; i++)
-    token[i] = token_at(split, part * LENGTH + i);
+    token[i] = token_at(split, part * LENGTH + i), mask[i / 8] |= (unsigned char)(i % 2 << i % 8);
   for (int i = 0; i < LENGTH / 10; i++)
     document[i] = (uint64_t)(10 * i);
   shard_name(split, part, 0, name);
   char **at = &path[SHARD + (split == SPLIT_VAL ? SHARDS - 1 : part)];
   *at = mem_printf("%s/%s", tokens, name);
-  check(shard_write(*at, &info, "source", token, document), "a shard");
+  check(shard_write(*at, &info, "source", token, document, mask), "a shard");
 }
 
 static void make_files(void)
@@ -156,16 +158,19 @@ static enum outcome read_checkpoint(void)
 static enum outcome read_tokens(void)
 {
   struct token_set *set;
-  int32_t input[T], target[T];
+  int32_t input[T];
+  uint8_t trained[T];
+  int64_t first[T];
   enum status status = token_set_open(job, tokens, SPLIT_TRAIN, &set);
   bool right = true;
   if (!status)
     status = token_set_verify(job, set);
   const int64_t windows = status ? 0 : token_set_windows(set, T);
   for (int64_t w = 0; w < windows && !status; w++) {
-    status = token_set_read(set, w, T, input, target);
+    status = token_set_read(set, w * T, T, &(struct token_range){input, trained, first});
     for (int i = 0; i < T && !status; i++)
-      right = right && input[i] == token_at(SPLIT_TRAIN, w * T + i);
+      right = right && input[i] == token_at(SPLIT_TRAIN, w * T + i) &&
+              trained[i] == (w * T + i) % 2 && first[i] == (w * T + i) / 10 * 10;
   }
   return judge(status, right && windows == ((SHARDS - 1) * LENGTH - 1) / T);
 }

@@ -97,7 +97,7 @@ static void make_data(void)
   must(file_make_folders(to));
   shard_name(SPLIT_TRAIN, 0, 0, name);
   snprintf(path, sizeof path, "%s/%s", to, name);
-  must(shard_write(path, &info, "source", token, &(uint64_t){0}));
+  must(shard_write(path, &info, "source", token, &(uint64_t){0}, NULL));
   must(shard_read(path, &info));
   must(shard_index_write(to, 1, &info));
   mem_free(to);

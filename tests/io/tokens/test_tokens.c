@@ -25,9 +25,10 @@ static int32_t token_of(enum token_split split, int64_t i, int64_t vocab)
   return (int32_t)(draw[0] % vocab);
 }
 
-/* Shards of the given lengths, `parts` of them a group; a document every 10 tokens. A train shard
- * may be empty; a val shard of 0 is no file. */
-enum { SHARDS_MOST = 150 };
+/* Shards of the given lengths, `parts` of them a group. A document begins every 10 tokens, from
+ * token 4 on in odd shards, so that some go on in the next shard. Even shards have a mask. A train
+ * shard may be empty; a val shard of 0 is no file. */
+enum { SHARDS_MOST = 150, TOKENS_MOST = 40000 };
 struct plan {
   int64_t groups, parts, length[2][SHARDS_MOST];
   int64_t vocab;
@@ -36,15 +37,22 @@ struct plan {
 /* The shards that rank 0 wrote, in the index's order. */
 static struct shard_info shards[2 * SHARDS_MOST];
 static int64_t n_shards;
+/* Of each token of the streams: the first token of its document, and whether it is trained. */
+static int64_t first_of[2][TOKENS_MOST], documents_of[2], untrained_of[2];
+static uint8_t trained_of[2][TOKENS_MOST];
 
 static void write_folder(const struct plan *plan)
 {
   n_shards = 0;
   int64_t at[2] = {0, 0};
-  must(file_make_folders(dir));
+  memset(documents_of, 0, sizeof documents_of);
+  memset(untrained_of, 0, sizeof untrained_of);
+  if (root)
+    must(file_make_folders(dir));
   for (int64_t i = 0; i < plan->groups * plan->parts; i++)
     for (int split = 1; split >= 0; split--) {
-      int64_t n = plan->length[split][i], documents = (n + 9) / 10;
+      const int64_t n = plan->length[split][i], from = i % 2 ? 4 : 0,
+                    documents = n > from ? (n - from + 9) / 10 : 0;
       struct shard_info info = {.split = (enum token_split)split,
                                 .group = i / plan->parts,
                                 .groups = plan->groups,
@@ -59,6 +67,7 @@ static void write_folder(const struct plan *plan)
       const struct file_path path = shard_path(dir, info.split, info.group, info.part);
       unsigned char *tokens = NULL;
       uint64_t *first = NULL;
+      unsigned char mask[TOKENS_MOST / 8] = {0};
       int size = shard_token_bytes(plan->vocab);
       must(mem_alloc(MEM_DATA, (size_t)(n * size), (void **)&tokens));
       must(mem_alloc(MEM_DATA, (size_t)documents * sizeof *first, (void **)&first));
@@ -66,25 +75,32 @@ static void write_folder(const struct plan *plan)
         uint32_t token = (uint32_t)token_of((enum token_split)split, at[split], plan->vocab);
         memcpy(tokens + k * size, size == 2 ? (void *)&(uint16_t){(uint16_t)token} : &token,
                (size_t)size);
+        const bool trained = i % 2 || token % 3 > 0, begins = k >= from && (k - from) % 10 == 0;
+        trained_of[split][at[split]] = trained;
+        info.untrained += !trained;
+        mask[k / 8] |= (unsigned char)(trained << k % 8);
+        first_of[split][at[split]] = begins ? at[split] : first_of[split][at[split] - 1];
       }
       for (int64_t d = 0; d < documents; d++)
-        first[d] = (uint64_t)(10 * d);
-      if (n > 0 || split == SPLIT_TRAIN) {
-        must(shard_write(path.text, &info, "source", tokens, first));
+        first[d] = (uint64_t)(10 * d + from);
+      documents_of[split] += documents;
+      untrained_of[split] += info.untrained;
+      if (root && (n > 0 || split == SPLIT_TRAIN)) {
+        must(shard_write(path.text, &info, "source", tokens, first, mask));
         must(shard_read(path.text, &shards[n_shards]));
         shards[n_shards++].tokenizer.meaning = 6;
       }
       mem_free(tokens);
       mem_free(first);
     }
-  must(shard_index_write(dir, n_shards, shards));
+  if (root)
+    must(shard_index_write(dir, n_shards, shards));
 }
 
 /* Remove them with drop(). */
 static void make(const struct plan *plan)
 {
-  if (root)
-    write_folder(plan);
+  write_folder(plan);
   everybody_waits();
 }
 
@@ -100,27 +116,52 @@ static const struct plan usual = {.groups = 3,
 
 static void check_windows(struct token_set *set, enum token_split split, int64_t total, int64_t T)
 {
-  int32_t *tokens = NULL, *targets = NULL;
-  must(mem_alloc(MEM_DATA, (size_t)(T + 1) * sizeof *tokens, (void **)&tokens));
-  must(mem_alloc(MEM_DATA, (size_t)(T + 1) * sizeof *targets, (void **)&targets));
+  struct token_range range = {NULL};
+  must(mem_new(MEM_DATA, T + 1, &range.token));
+  must(mem_new(MEM_DATA, T + 1, &range.trained));
+  must(mem_new(MEM_DATA, T + 1, &range.first));
   int64_t windows = token_set_windows(set, T), vocab = token_set_stream(set).tokenizer.vocab,
           calls = mem_calls();
   assert_int_equal(windows, (total - 1) / T);
-  tokens[T] = targets[T] = -7;
+  range.token[T] = -7;
+  range.trained[T] = 7;
+  range.first[T] = -7;
   for (int64_t i = 0; i < windows; i++) {
     int64_t w = token_order(1, windows, i);
-    must(token_set_read(set, w, T, tokens, targets));
-    for (int64_t t = 0; t < T; t++) {
-      assert_int_equal(tokens[t], token_of(split, w * T + t, vocab));
-      assert_int_equal(targets[t], token_of(split, w * T + t + 1, vocab));
-    }
-    assert_true(tokens[T] == -7 && targets[T] == -7);
+    must(token_set_read(set, w * T, T, &range));
+    for (int64_t t = 0; t < T; t++)
+      assert_int_equal(range.token[t], token_of(split, w * T + t, vocab));
+    assert_memory_equal(range.trained, &trained_of[split][w * T], T);
+    assert_memory_equal(range.first, &first_of[split][w * T], T * sizeof *range.first);
+    assert_true(range.token[T] == -7 && range.trained[T] == 7 && range.first[T] == -7);
   }
+  must(token_set_read(set, total - 1, 1, &(struct token_range){.first = range.first}));
+  assert_int_equal(range.first[0], first_of[split][total - 1]);
   assert_int_equal(mem_calls(), calls);
-  assert_int_equal(token_set_read(set, windows, T, tokens, targets), STATUS_INTERNAL);
-  assert_int_equal(token_set_read(set, -1, T, tokens, targets), STATUS_INTERNAL);
-  mem_free(tokens);
-  mem_free(targets);
+  assert_int_equal(token_set_read(set, total - T + 1, T, &range), STATUS_INTERNAL);
+  assert_int_equal(token_set_read(set, -1, T, &range), STATUS_INTERNAL);
+  assert_int_equal(token_set_read(set, 0, 0, &range), STATUS_INTERNAL);
+  mem_free(range.token);
+  mem_free(range.trained);
+  mem_free(range.first);
+}
+
+static void check_documents(struct token_set *set, enum token_split split, int64_t total)
+{
+  int64_t d = 0, first[3];
+  assert_int_equal(token_set_untrained(set), untrained_of[split]);
+  assert_int_equal(token_set_documents(set), documents_of[split]);
+  for (int64_t at = 0; at < total; at++)
+    if (first_of[split][at] == at) {
+      const int64_t n = d < 2 ? 1 : 3; /* the document, and the two before it */
+      must(token_set_read_documents(set, d - n + 1, n, first));
+      assert_int_equal(first[n - 1], at);
+      assert_true(n == 1 || (first[0] == first_of[split][first[1] - 1] &&
+                             first[1] == first_of[split][at - 1]));
+      d++;
+    }
+  assert_int_equal(token_set_read_documents(set, d, 1, first), STATUS_INTERNAL);
+  assert_int_equal(token_set_read_documents(set, -1, 2, first), STATUS_INTERNAL);
 }
 
 /* Oracle: zlib's CRC-32 over all tokens in a row. */
@@ -156,7 +197,9 @@ static void check_set(const struct plan *plan, enum token_split split)
   check_stream(set, split, total);
   assert_int_equal(token_set_windows(set, 0), 0);
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-    check_windows(set, split, total, lengths[i]);
+    if (lengths[i] <= total)
+      check_windows(set, split, total, lengths[i]);
+  check_documents(set, split, total);
   must(token_set_verify(job, set));
   token_set_close(set);
   drop();
@@ -269,7 +312,7 @@ static void overwrite(const char *path, int64_t at, const void *with, size_t byt
 }
 
 /* Each byte of a small file in turn, but for the zeros of unused space: refused, or found by
- * verify, or the same tokens. Never other tokens unnoticed. */
+ * verify, or the same tokens, mask and documents. Never others unnoticed. */
 TEST(test_flipped_bytes)
 {
   char path[160], *good = NULL;
@@ -286,14 +329,16 @@ TEST(test_flipped_bytes)
     if (good[at] == 0)
       continue;
     overwrite(path, (int64_t)at, &(char){(char)(good[at] ^ 0x40)}, 1);
-    int32_t tokens[49], targets[49];
+    int32_t tokens[50];
+    uint8_t trained[50];
+    int64_t first[50];
     enum status status = token_set_open(alone, dir, SPLIT_TRAIN, &set);
     if (status == STATUS_OK)
-      status = token_set_read(set, 0, 49, tokens, targets);
+      status = token_set_read(set, 0, 50, &(struct token_range){tokens, trained, first});
     bool same = status == STATUS_OK && token_set_stream(set).tokens == 50;
-    for (int64_t t = 0; same && t < 49; t++)
+    for (int64_t t = 0; same && t < 50; t++)
       same = tokens[t] == token_of(SPLIT_TRAIN, t, plan.vocab) &&
-             targets[t] == token_of(SPLIT_TRAIN, t + 1, plan.vocab);
+             trained[t] == trained_of[SPLIT_TRAIN][t] && first[t] == first_of[SPLIT_TRAIN][t];
     if (status == STATUS_OK)
       status = token_set_verify(alone, set);
     if (status == STATUS_OK && !same)
@@ -309,7 +354,7 @@ TEST(test_flipped_bytes)
 }
 
 /* Damage of the shard that tests change, when its folder is open. */
-enum damage { TOKEN, HOLE, OTHER, SHORTER, LONGER };
+enum damage { TOKEN, HOLE, OTHER, SHORTER, LONGER, DOCUMENT };
 
 /* Bytes that the file gains. */
 static int more_of(enum damage damage)
@@ -323,15 +368,17 @@ static void damage_shard(enum damage damage, const struct shard_info *info)
   uint64_t *first = NULL;
   if (damage == TOKEN) /* no token of the vocabulary */
     overwrite(shard, info->tokens_at + 2 * 50, "\xFF\xFF", 2);
+  if (damage == DOCUMENT) /* behind the shard's end */
+    overwrite(shard, info->documents_at + 8 * 100, "\xFF\xFF", 2);
   if (damage == HOLE) /* in place of the tokens */
     assert_int_equal(truncate(shard, (off_t)info->tokens_at), 0);
-  if (damage != TOKEN)
+  if (damage != TOKEN && damage != DOCUMENT)
     assert_int_equal(truncate(shard, (off_t)info->bytes + more_of(damage)), 0);
   if (damage != OTHER)
     return;
   must(mem_alloc(MEM_DATA, 30001 * sizeof *zeros, (void **)&zeros));
   must(mem_alloc(MEM_DATA, (size_t)info->documents * sizeof *first, (void **)&first));
-  must(shard_write(shard, info, "source", zeros, first));
+  must(shard_write(shard, info, "source", zeros, first, NULL));
   assert_int_equal(file_size(shard), info->bytes);
   mem_free(zeros);
   mem_free(first);
@@ -345,7 +392,8 @@ static void check_damaged(enum damage damage, const char *read, const char *veri
   char size[200];
   struct token_set *set = NULL;
   struct shard_info info;
-  int32_t tokens[100], targets[100];
+  int32_t tokens[1000];
+  int64_t first[1000];
   make(&usual);
   must(shard_read(shard, &info));
   snprintf(size, sizeof size,
@@ -357,11 +405,12 @@ static void check_damaged(enum damage damage, const char *read, const char *veri
   if (root)
     damage_shard(damage, &info);
   everybody_waits();
-  const enum status status = token_set_read(set, 10, 100, tokens, targets);
+  const enum status status =
+      token_set_read(set, 1001, 1000, &(struct token_range){.token = tokens, .first = first});
   if (read || more)
     must_fail(status, STATUS_INPUT, more ? size : read);
   else
-    assert_int_equal(tokens[99], 0);
+    assert_int_equal(tokens[999], 0);
   if (verify)
     must_fail(token_set_verify(job, set), STATUS_INPUT, verify);
   token_set_close(set);
@@ -380,6 +429,38 @@ TEST(test_damage_while_open)
                 sums);
   check_damaged(SHORTER, NULL, NULL);
   check_damaged(LONGER, NULL, NULL);
+  check_damaged(DOCUMENT,
+                "train-00001-00001.h5 is damaged: one of its documents begins after its end",
+                "train-00001-00001.h5: its documents do not match their checksum");
+}
+
+/* The head of a file identifies each of its datasets. */
+TEST(test_head)
+{
+  struct shard_info info = {.groups = 1,
+                            .tokenizer = {.name = "test", .vocab = 70000},
+                            .part_tokens = {200000},
+                            .documents = 30000,
+                            .untrained = 9};
+  unsigned char *data[3]; /* tokens, documents, mask */
+  uint32_t head[4];
+  if (!root)
+    return;
+  must(file_make_folders(dir));
+  for (int i = 0; i < 3; i++)
+    must(mem_new(MEM_DATA, 800000, &data[i]));
+  for (int i = 0; i < 4; i++) {
+    if (i > 0)
+      data[i - 1][7]++;
+    must(shard_write(shard, &info, "source", data[0], (uint64_t *)data[1], data[2]));
+    must(shard_read(shard, &info));
+    head[i] = info.head_crc32;
+    for (int k = 0; k < i; k++)
+      assert_int_not_equal(head[k], head[i]);
+  }
+  for (int i = 0; i < 3; i++)
+    mem_free(data[i]);
+  folder_remove(dir);
 }
 
 /* ---- the index */
@@ -388,7 +469,8 @@ TEST(test_damage_while_open)
 TEST(test_index_alone)
 {
   char path[160];
-  int32_t tokens[100], targets[100];
+  int32_t tokens[100];
+  const struct token_range range = {.token = tokens};
   struct token_set *set = NULL;
   make(&usual);
   if (root)
@@ -400,11 +482,11 @@ TEST(test_index_alone)
   must(token_set_open(job, dir, SPLIT_TRAIN, &set));
   assert_int_equal(token_set_stream(set).tokens, 36019);
   assert_int_equal(token_set_stream(set).tokenizer.crc32, 5);
-  must_fail(token_set_read(set, 10, 100, tokens, targets), STATUS_INPUT,
+  must_fail(token_set_read(set, 1000, 100, &range), STATUS_INPUT,
             "/train-00000-00001.h5 is missing: run the same `sluice prepare` again");
   token_set_close(set);
   must(token_set_open(job, dir, SPLIT_VAL, &set));
-  must(token_set_read(set, 0, 100, tokens, targets));
+  must(token_set_read(set, 0, 100, &range));
   assert_int_equal(tokens[99], token_of(SPLIT_VAL, 99, usual.vocab));
   token_set_close(set);
   drop();
