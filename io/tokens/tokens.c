@@ -80,12 +80,6 @@ static enum status read_index(struct token_set *set, enum token_split split)
 
 static enum status read_folder(struct token_set *set, enum token_split split)
 {
-  if (!file_exists(set->dir) && set->dir[0] == '[')
-    return status_set(
-        STATUS_INPUT,
-        "there is no folder %s: one folder is expected, so prepare all texts into one "
-        "(sluice prepare A B out=FOLDER)",
-        set->dir);
   if (!file_exists(set->dir))
     return status_set(STATUS_INPUT,
                       "there is no folder %s%s: make token shards with `sluice prepare`", set->dir,
@@ -423,8 +417,9 @@ enum status token_set_read(struct token_set *set, int64_t at, int64_t n,
   return status;
 }
 
-int64_t token_order(uint64_t seed, int64_t windows, int64_t index)
+int64_t token_order(uint64_t seed, int source, int64_t windows, int64_t index)
 {
-  const uint64_t n = (uint64_t)windows, at = (uint64_t)index;
-  return (int64_t)rng_permute(rng_key_make(seed, "order"), at / n, n, at % n);
+  const uint64_t n = (uint64_t)windows, at = (uint64_t)index, epoch = at / n;
+  return (int64_t)rng_permute(rng_key_make(seed, "order"), (uint64_t)source << 48 | epoch, n,
+                              at % n);
 }

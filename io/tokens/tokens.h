@@ -50,6 +50,7 @@ int64_t token_set_untrained(const struct token_set *set); /* tokens that no loss
 /* Windows: window w is tokens [w T, w T + T], T inputs and T targets (shifted by one). */
 int64_t token_set_windows(const struct token_set *set, int64_t T);
 
-/* Sample order: the window of sample `index` (0, 1, 2, ... over the whole run). Every epoch has its
- * own permutation. A pure function of (seed, index), independent of the number of ranks. */
-int64_t token_order(uint64_t seed, int64_t windows, int64_t index);
+/* Sample order: the window of sample `index` (0, 1, 2, ... over the whole run) of a source of a
+ * mixture (from 0 on). Every source and epoch has its own permutation. A pure function of (seed,
+ * source, index), independent of the number of ranks. */
+int64_t token_order(uint64_t seed, int source, int64_t windows, int64_t index);

@@ -270,7 +270,7 @@ static void look_at_deck(struct doctor *doctor)
   if (*deck->train.init)
     judge(DOCTOR_WEIGHTS, "weights", status, text, finding);
   status = train_check_data(comm, deck, &tokens);
-  snprintf(text, sizeof text, "%.160s: %lld tokens to train on", deck->data.train,
+  snprintf(text, sizeof text, "%.160s: %lld tokens to train on", options_first(&deck->data.train),
            (long long)tokens);
   judge(DOCTOR_DATA, "data", status, text, finding);
   status = job_begin(comm, &doctor->deck, &job)

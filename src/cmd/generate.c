@@ -67,7 +67,7 @@ static const struct option table[] = {
 static enum status choose(const struct values *values, const struct source *source,
                           const struct token_set *set, struct tokenizer_id *id, char **folder)
 {
-  const char *home = source->deck.train.init, *data = source->deck.data.train;
+  const char *home = source->deck.train.init, *data = options_first(&source->deck.data.train);
   const char *name = tokenizer_in_folder(home),
              *own = *values->tokenizer_dir ? values->tokenizer_dir : data;
   if (*values->tokenizer) {
@@ -120,7 +120,7 @@ static enum status check_tokenizer(const struct values *values, const struct sou
   if (status || !set)
     return status;
   const struct data_maker data = {.id = token_set_stream(set).tokenizer,
-                                  .of = source->deck.data.train};
+                                  .of = options_first(&source->deck.data.train)};
   return tokenizer_compare(&data.id, &learned->id) == TOKENIZER_SAME
              ? STATUS_OK
              : compare(values, tokenizer, &data);
@@ -186,12 +186,12 @@ static enum status open_language(const struct arguments *arguments, const struct
   struct comm *comm = arguments->comm;
   struct token_set *set = NULL;
   struct data_maker learned;
-  int64_t there =
-      comm_rank(comm) == 0 && *source->deck.data.train && file_exists(source->deck.data.train);
+  const char *data = options_first(&source->deck.data.train);
+  int64_t there = comm_rank(comm) == 0 && *data && file_exists(data);
   enum status status =
       data_maker_find(comm, source->checkpoint, &learned) ?: comm_sum_i64(comm, &there, 1);
   if (!status && there)
-    status = token_set_open(comm, source->deck.data.train, SPLIT_TRAIN, &set);
+    status = token_set_open(comm, data, SPLIT_TRAIN, &set);
   if (!status && comm_rank(comm) == 0)
     status = read_language(arguments->values, source, &learned, set, out);
   status = comm_agree(comm, status);

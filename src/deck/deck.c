@@ -180,10 +180,16 @@ const struct option deck_table[] = {
      .text = "Steps to trace, counted from 0. [10, 13] "
              "traces steps 10, 11 and 12, which the log calls 11, 12 and 13."},
 
-    {KEY(STRING, data.train, ""), .path = true, .example = "data/first",
-     .text = "Folder of training token shards, from sluice prepare."},
-    {KEY(STRING, data.val, ""), .path = true, .example = "data/val",
-     .text = "Folder of validation token shards. Empty: the validation part of data.train."},
+    {KEY(STRINGS, data.train, ""), .path = true, .example = "data/first",
+     .text = "Folder of training token shards, from sluice prepare. A list of folders is a mixture "
+             "of sources."},
+    {KEY(STRINGS, data.weights, "[]"), .effect = EFFECT_ORDER, .example = "[0.7, 0.3]",
+     .text = "Weights of the folders of data.train. A weight is the share of the sequences that "
+             "come from that source, and each source goes through epochs and an order of its own. "
+             "Empty: the numbers of tokens of the sources."},
+    {KEY(STRINGS, data.val, ""), .path = true, .example = "data/val",
+     .text = "Folder of validation token shards. A list of folders is scored source by source. "
+             "Empty: the validation parts of data.train."},
     {INT(data.batch, "8", 1, 1 << 30), .effect = EFFECT_MATH, .unit = "sequences", .example = "256",
      .text = "Global batch: sequences per step over all ranks. Gradient accumulation steps are "
              "data.batch / (ranks x data.micro_batch)."},
@@ -192,9 +198,9 @@ const struct option deck_table[] = {
     {INT(data.micro_batch, "0", 0, 1 << 30), .unit = "sequences", .example = "4", .chosen = true,
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
     {KEY(BOOL, data.reorder, "false"), .unhashed = true,
-     .text = "Allow a resume that changes the order of samples. Other training data, another "
-             "data.sequence or another run.seed change it. Some samples are then seen twice, and "
-             "others not at all."},
+     .text = "Allow a resume that changes the order of samples. Other training data, other "
+             "data.weights, another data.sequence or another run.seed change it. Some samples are "
+             "then seen twice, and others not at all."},
     {KEY(BOOL, data.verify, "false"),
      .text = "Check all token shards before the first step. This reads every shard and compares "
              "its checksums. Otherwise only the length and header of a shard are checked when it "
@@ -923,9 +929,44 @@ static enum status check_pairs(const struct deck *deck)
   return STATUS_OK;
 }
 
+static enum status check_sources(const struct deck *deck)
+{
+  enum { MOST = 1000000 }; /* the smallest weight still gives one sequence in 64 million */
+  const struct option_strings *weights = &deck->data.weights;
+  const int sources = deck->data.train.n, n = weights->n;
+  double weight;
+  if (sources > DECK_SOURCES || deck->data.val.n > DECK_SOURCES)
+    return status_usage("%s names %d folders, and at most %d are possible: prepare some of them "
+                        "into one",
+                        cite(deck, sources > DECK_SOURCES ? "data.train" : "data.val").text,
+                        sources > DECK_SOURCES ? sources : deck->data.val.n, DECK_SOURCES);
+  if (n > 0 && n != sources)
+    return status_usage("%s has %d weight%s, but data.train names %d folder%s: give one weight for "
+                        "each",
+                        cite(deck, "data.weights").text, n, plural(n), sources, plural(sources));
+  for (int i = 0; i < n; i++)
+    if (!options_parse_real(weights->item[i], &weight) || weight < 1.0 / MOST || weight > MOST)
+      return status_usage("%s has '%s': a weight is a number from 1e-6 to 1e6; leave out a source "
+                          "that gives nothing",
+                          cite(deck, "data.weights").text, weights->item[i]);
+  return STATUS_OK;
+}
+
+void deck_weights(const struct deck *deck, double weight[DECK_SOURCES])
+{
+  for (int i = 0; i < deck->data.train.n; i++) {
+    weight[i] = 0;
+    if (deck->data.weights.n > 0)
+      options_parse_real(deck->data.weights.item[i], &weight[i]);
+  }
+}
+
 static enum status check(const struct deck *deck)
 {
-  return check_pairs(deck) ?: check_counters(deck) ?: check_unit_values(deck);
+  return check_pairs(deck)
+             ?: check_counters(deck)
+             ?: check_unit_values(deck)
+             ?: check_sources(deck);
 }
 
 enum status deck_choose(struct deck *deck, const char *assignments)

@@ -72,7 +72,7 @@ struct deck {
     struct option_ints trace; /* steps from, to (excluded) */
   } train;
   struct {
-    char *train, *val;
+    struct option_strings train, val, weights;
     int64_t batch, sequence, micro_batch;
     bool reorder, verify;
   } data;
@@ -177,6 +177,10 @@ enum status deck_choose(struct deck *deck, const char *assignments);
  * contradict other keys, they get values that do not: tiers.params=host with tiers.optimizer=host.
  * Local. */
 enum status deck_check(struct deck *deck);
+
+enum { DECK_SOURCES = 64 }; /* the most folders that data.train may name */
+/* Weights of the n items of data.train, which fit it. Without data.weights each is 0. */
+void deck_weights(const struct deck *deck, double weight[DECK_SOURCES]);
 
 enum { DECK_COUNTERS = 8 }; /* the most events that run.counters may name */
 /* Whether run.counters requests any events. */

@@ -446,6 +446,9 @@ static enum status store_strings(const struct option *option, const struct optio
                                  struct option_strings *to)
 {
   struct option_strings fresh = {0};
+  const struct option_given none = {.where = given->where, .list = true};
+  if (!given->list && !*given->item[0])
+    given = &none;
   for (int i = 0, choice; option->choices && i < given->n; i++)
     if (!parse_choice(option, given->item[i], &choice))
       return reject(option, given, given->item[i]);
@@ -601,14 +604,16 @@ static char *clean(char *copy, const char *text, bool list)
 static enum status store_text(struct option_set *set, int index, const char *where,
                               const char *text)
 {
-  struct option_given given = {.where = where, .n = 1, .list = is_list(set->table[index].type)};
+  const struct option *option = &set->table[index];
+  const bool lone = option->type == OPTION_STRING || (option->path && !strpbrk(text, "[,"));
+  struct option_given given = {.where = where, .n = 1, .list = is_list(option->type) && !lone};
   char *copy = mem_strdup(text);
   if (!copy)
     return STATUS_MEMORY;
   enum status status = mem_new(MEM_META, 1 + strlen(text), &given.item);
   if (!status) {
     given.item[0] = copy;
-    if (set->table[index].type != OPTION_STRING)
+    if (!lone)
       given.item[0] = clean(copy, text, given.list);
     if (given.list)
       given.n = split_list(copy, given.item);

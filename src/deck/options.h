@@ -33,6 +33,11 @@ struct option_strings {
   int n;
   char **item;
 };
+/* The first item, "" if there is none. */
+static inline const char *options_first(const struct option_strings *strings)
+{
+  return strings->n > 0 ? strings->item[0] : "";
+}
 
 #define OPTIONS_BYTES "bytes"
 
@@ -57,7 +62,8 @@ struct option {
                           chooses its value at the start. The text "auto" unsets it. `value` is
                           used where nothing is chosen */
   bool path;  /* OPTION_STRING, OPTION_STRINGS: of files or folders. ~, $NAME, *, quotes and blanks
-                 at an end are refused, because no shell replaces them here */
+                 at an end are refused, because no shell replaces them here. A list of one path is
+                 printed as the path */
   int effect; /* class of a value's effect, defined by the table; 0: none */
   const struct option_alias *aliases; /* OPTION_CHOICE: other names of choices, which the error
                                          message cites; NULL: none */
@@ -88,7 +94,8 @@ enum status options_read_text(struct option_set *set, const char *label, const c
  * Local. */
 enum status options_check_text(const char *label, const char *text, size_t bytes);
 
-/* "key=value" from the command line; lists as key=[a,b] or key=a,b, their items quoted or not. */
+/* "key=value" from the command line; lists as key=[a,b] or key=a,b, their items quoted or not. A
+ * path alone is taken as it is. */
 enum status options_assign(struct option_set *set, const char *assignment);
 
 /* A finite decimal number. false: anything else. */

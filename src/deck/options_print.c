@@ -103,8 +103,20 @@ static void add_list(struct text *text, const struct option *option, const void 
   fputs("]", text->to);
 }
 
+/* The path of a list of one path, else NULL. */
+static const char *only_path(const struct option *option, const void *from)
+{
+  const struct option_strings *strings = from;
+  return option->path && option->type == OPTION_STRINGS && strings->n == 1 ? strings->item[0]
+                                                                           : NULL;
+}
+
 static void add_value(struct text *text, const struct option *option, const void *from)
 {
+  if (only_path(option, from)) {
+    add_string(text, only_path(option, from));
+    return;
+  }
   switch (option->type) {
   case OPTION_INT: fprintf(text->to, "%" PRId64, *(const int64_t *)from); return;
   case OPTION_REAL: add_real(text, *(const double *)from); return;
@@ -142,8 +154,9 @@ enum status options_print_value(const struct option *option, const void *values,
   struct text text;
   if (start(&text))
     return STATUS_MEMORY;
-  if (option->type == OPTION_STRING)
-    fputs(*(char *const *)from, text.to);
+  const char *path = only_path(option, from);
+  if (option->type == OPTION_STRING || path)
+    fputs(path ? path : *(char *const *)from, text.to);
   else
     add_value(&text, option, from);
   return finish(&text, out);

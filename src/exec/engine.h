@@ -57,8 +57,8 @@ enum { KEPT = 4 };
 /* Results that lanes write and the host reads: memory that both can access. METRICS and the tally
  * of step n are at n % KEPT. */
 struct results {
-  struct plan_metrics metrics[KEPT];
-  struct exactsum targets[KEPT]; /* that this rank has loaded */
+  struct plan_metrics *metrics[KEPT];
+  struct exactsum *targets[KEPT]; /* of each source, that this rank has loaded */
   struct fp8_tally tally[KEPT];
   struct plan_sample sample[]; /* of all instructions that measure */
 };
@@ -86,7 +86,8 @@ struct exec {
   struct mark *base[2][BASES]; /* release of step n at [.][n % BASES], on the device and, for lanes
                                   that work there, on the host */
   struct results *results;
-  int *order; /* instructions by lane */
+  int32_t *sources; /* [KEPT][micros][B] of each sequence: struct model_batch; NULL: one source */
+  int *order;       /* instructions by lane */
   struct driver driver[LANE_COUNT];
   int metrics; /* index of METRICS, -1: none */
   int tallied; /* index of the last instruction with products in fp8, -1: none. After it the tally

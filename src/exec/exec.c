@@ -72,13 +72,24 @@ static void find_windows_and_results(struct exec *exec)
 
 static enum status create_results(struct exec *exec)
 {
+  const struct plan_input *input = &exec->plan->input;
   struct device *device = exec->config.device;
+  const size_t sources = (size_t)plan_sources(input), metrics = (size_t)plan_metrics_bytes(input),
+               each = metrics + sources * sizeof(struct exactsum);
   size_t n = 0;
   for (int i = 0; i < exec->plan->n; i++)
     n += exec->plan->instr[i].attr.sample > 0;
-  const enum status status = device->ops->alloc_host(
-      device, MEM_META, sizeof(struct results) + n * sizeof(struct plan_sample),
-      (void **)&exec->results);
+  const size_t fixed = sizeof(struct results) + n * sizeof(struct plan_sample);
+  enum status status =
+      device->ops->alloc_host(device, MEM_META, fixed + KEPT * each, (void **)&exec->results);
+  if (!status && sources > 1)
+    status =
+        mem_new(MEM_META, KEPT * input->shape.micros * input->shape.micro_batch, &exec->sources);
+  for (size_t k = 0; k < KEPT && !status; k++) {
+    char *const at = (char *)exec->results + fixed + k * each;
+    exec->results->metrics[k] = (struct plan_metrics *)at;
+    exec->results->targets[k] = (struct exactsum *)(at + metrics);
+  }
   for (int i = 0; !status && i < exec->plan->n; i++)
     if (exec->plan->instr[i].attr.sample > 0)
       exec->span[i].sample = &exec->results->sample[--n];
@@ -435,8 +446,9 @@ void exec_destroy(struct exec *exec)
     comm_group_destroy(exec->group[g]);
   token_board_destroy(exec->board);
   pthread_mutex_destroy(&exec->mutex);
-  void *const tables[] = {exec->pointer[0], exec->pointer[1], exec->is_window, exec->parts,
-                          exec->held,       exec->order,      exec->ran,       exec->spent};
+  void *const tables[] = {exec->pointer[0], exec->pointer[1], exec->is_window,
+                          exec->parts,      exec->held,       exec->order,
+                          exec->ran,        exec->spent,      exec->sources};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
     mem_free(tables[i]);
   mem_free(exec);
@@ -531,9 +543,13 @@ static enum status wait_for_results(struct exec *exec)
 }
 
 /* All ranks see the same sum, so all of them fail. */
-static enum status check_targets(const struct plan_metrics *metrics, const struct step_args *args)
+static enum status check_targets(const struct exec *exec, const struct plan_metrics *metrics,
+                                 const struct step_args *args)
 {
-  const double loaded = exactsum_value(&metrics->targets);
+  const int sources = plan_sources(&exec->plan->input);
+  double loaded = 0;
+  for (int s = 0; s < sources; s++)
+    loaded += exactsum_value(&metrics->of[sources + s]);
   return loaded == (double)args->targets
              ? STATUS_OK
              : status_set(STATUS_INTERNAL,
@@ -543,19 +559,20 @@ static enum status check_targets(const struct plan_metrics *metrics, const struc
 
 static enum status read_results(const struct exec *exec, struct exec_result *result)
 {
-  const struct plan_metrics *metrics = &exec->results->metrics[exec->released % KEPT];
+  const struct plan_metrics *metrics = exec->results->metrics[exec->released % KEPT];
   const struct step_args *args = &exec->args[exec->released % KEPT];
   result->fp8 = exec->tallied >= 0;
   if (result->fp8)
     result->tally = exec->results->tally[exec->released % KEPT];
   if (exec->metrics < 0)
     return STATUS_OK;
-  result->loss_exact = &metrics->loss;
+  result->loss_exact = metrics->of;
+  result->targets_exact = metrics->of + plan_sources(&exec->plan->input);
   result->loss_sum = metrics->outcome.loss_sum;
   result->loss = result->loss_sum / (double)args->targets;
   result->grad_norm = metrics->outcome.grad_norm;
   result->finite = metrics->outcome.finite;
-  return check_targets(metrics, args);
+  return check_targets(exec, metrics, args);
 }
 
 /* Reads the times of the step before the one released last, while the last one runs. */

@@ -102,8 +102,9 @@ struct exec_result {
   double loss_sum;  /* its sum over the tokens that have a target */
   double grad_norm; /* before clipping */
   bool finite;      /* false: immediate updates have been applied, others have changed nothing */
-  const struct exactsum
-      *loss_exact;        /* loss_sum without rounding; the executor's, valid until the next step */
+  /* Of each source of the plan's data: its part of loss_sum without rounding, and the number of its
+   * targets. The executor's, valid until the next step. */
+  const struct exactsum *loss_exact, *targets_exact;
   double seconds;         /* from the release of this step to its metrics */
   bool fp8;               /* units have products in fp8 */
   struct fp8_tally tally; /* of the operands that this rank coded in the step */

@@ -10,18 +10,33 @@ static struct model_shape shape_of(const struct call *call)
                                                                 : input->shape.sequence};
 }
 
-/* Adds the targets of a micro-batch to those of the step. */
-static void count_targets(const struct call *call, const int32_t *targets)
+/* The sources of the sequences of a micro-batch; NULL: they have one. */
+static int32_t *sources_of(const struct call *call)
 {
   const struct deck_shape *shape = &call->exec->plan->input.shape;
-  struct exactsum *sum = &call->exec->results->targets[call->n % KEPT];
-  int64_t n = 0;
-  for (int64_t t = 0; t < shape->micro_batch * shape->sequence; t++)
-    n += targets[t] >= 0;
-  if (call->instr->micro == 0)
-    exactsum_zero(sum);
-  exactsum_add(sum, (double)n);
-  exactsum_normalize(sum);
+  const int64_t micro = call->n % KEPT * shape->micros + call->instr->micro;
+  return call->exec->sources ? call->exec->sources + micro * shape->micro_batch : NULL;
+}
+
+/* Adds the targets of a micro-batch to those of the step. */
+static enum status count_targets(const struct call *call, const struct model_batch *batch)
+{
+  const struct deck_shape *shape = &call->exec->plan->input.shape;
+  const int sources = plan_sources(&call->exec->plan->input);
+  struct exactsum *sum = call->exec->results->targets[call->n % KEPT];
+  for (int s = 0; s < sources && call->instr->micro == 0; s++)
+    exactsum_zero(&sum[s]);
+  for (int64_t b = 0; b < shape->micro_batch; b++) {
+    const int s = batch->sources ? batch->sources[b] : 0;
+    int64_t n = 0;
+    if (s < 0 || s >= sources)
+      return status_set(STATUS_INTERNAL, "a sequence of source %d of %d", s, sources);
+    for (int64_t t = 0; t < shape->sequence; t++)
+      n += batch->targets[b * shape->sequence + t] >= 0;
+    exactsum_add(&sum[s], (double)n);
+    exactsum_normalize(&sum[s]);
+  }
+  return STATUS_OK;
 }
 
 /* Kernels rely on valid positions and documents. They check tokens and targets themselves. */
@@ -53,13 +68,12 @@ enum status run_load(const struct call *call)
                                     .targets = use(call, LOAD_TARGETS),
                                     .weights = use(call, LOAD_WEIGHTS),
                                     .positions = use(call, LOAD_POSITIONS),
-                                    .first = use(call, LOAD_FIRST)};
+                                    .first = use(call, LOAD_FIRST),
+                                    .sources = sources_of(call)};
   enum status status = config->load(config->load_arg, call->args->step, call->instr->micro, &batch);
   if (batch.positions || batch.first)
     status = status ?: check_batch(call, &batch);
-  if (!status && batch.targets)
-    count_targets(call, batch.targets);
-  return status;
+  return status || !batch.targets ? status : count_targets(call, &batch);
 }
 
 /* A call of a pass with the operands `params` and `scales`. scales -1: its unit has none. */
@@ -129,12 +143,14 @@ enum status run_loss(const struct call *call)
   struct model_call pass = pass_of(call, LOSS_PARAMS, -1);
   enum status status = take_grads(call, LOSS_GRADS, &pass);
   if (!status && !adds(call, LOSS_SUM))
-    status = call->lane->device->ops->zero(call->lane, loss, sizeof *loss);
+    status = call->lane->device->ops->zero(
+        call->lane, loss, (size_t)plan_sources(&call->exec->plan->input) * sizeof *loss);
   if (status)
     return status;
   pass.x_in = use(call, LOSS_IN);
   pass.batch.targets = use(call, LOSS_TARGETS);
   pass.batch.weights = use(call, LOSS_WEIGHTS);
+  pass.batch.sources = sources_of(call);
   pass.scale = (float)(1 / (double)call->args->targets);
   pass.loss = loss;
   pass.d = use(call, LOSS_D);

@@ -5,22 +5,21 @@
 #include "base/hash.h"
 #include "exec/handlers.h"
 
-_Static_assert(offsetof(struct plan_metrics, squares) == 0,
-               "SQUARES sum into metrics or into squares alone");
-_Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum) &&
-                   offsetof(struct plan_metrics, targets) == 2 * sizeof(struct exactsum),
-               "squares, loss and targets are summed as one array");
+_Static_assert(offsetof(struct plan_metrics, of) ==
+                   offsetof(struct plan_metrics, squares) + sizeof(struct exactsum),
+               "squares, losses and targets are summed as one array");
 
 enum status run_squares(const struct call *call)
 {
   const struct device_ops *ops = call->lane->device->ops;
-  struct plan_metrics *metrics = use(call, SQUARES_SUM);
-  enum status status = adds(call, SQUARES_SUM)
-                           ? STATUS_OK
-                           : ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
+  void *const out = use(call, SQUARES_SUM);
+  const bool metrics = call->instr->use[SQUARES_SUM].buffer == call->exec->plan->metrics;
+  struct exactsum *sum = metrics ? &((struct plan_metrics *)out)->squares : out;
+  enum status status =
+      adds(call, SQUARES_SUM) ? STATUS_OK : ops->zero(call->lane, sum, sizeof *sum);
   return status ? status
                 : ops->sum_squares(call->lane, buffer_of(call, SQUARES_GRADS)->elements,
-                                   use(call, SQUARES_GRADS), &metrics->squares);
+                                   use(call, SQUARES_GRADS), sum);
 }
 
 enum status run_accumulate(const struct call *call)
@@ -35,8 +34,21 @@ enum status run_accumulate(const struct call *call)
 static enum status add_landed(const struct call *call, struct plan_metrics *metrics)
 {
   const struct device_ops *ops = call->lane->device->ops;
-  return ops->copy(call->lane, &metrics->landed, use(call, METRICS_SQUARES), sizeof metrics->landed)
-             ?: ops->merge_exact(call->lane, &metrics->landed, &metrics->squares);
+  return ops->copy(call->lane, &metrics->scratch, use(call, METRICS_SQUARES),
+                   sizeof metrics->scratch)
+             ?: ops->merge_exact(call->lane, &metrics->scratch, &metrics->squares);
+}
+
+/* Adds up the losses of all sources. */
+static enum status add_sources(const struct call *call, struct plan_metrics *metrics)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  const int sources = plan_sources(&call->exec->plan->input);
+  enum status status =
+      ops->copy(call->lane, &metrics->scratch, metrics->of, sizeof metrics->scratch);
+  for (int s = 1; s < sources && !status; s++)
+    status = ops->merge_exact(call->lane, &metrics->of[s], &metrics->scratch);
+  return status;
 }
 
 enum status run_metrics(const struct call *call)
@@ -44,6 +56,8 @@ enum status run_metrics(const struct call *call)
   struct exec *exec = call->exec;
   const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, METRICS_OUT);
+  const struct plan_input *input = &exec->plan->input;
+  const size_t sums = (size_t)plan_sources(input) * sizeof(struct exactsum);
   enum status status = STATUS_OK;
   if (!adds(call, METRICS_OUT)) /* no SQUARES added to it before: an evaluation, or all of them on
                                    the host */
@@ -51,17 +65,19 @@ enum status run_metrics(const struct call *call)
   if (!status && use(call, METRICS_SQUARES))
     status = add_landed(call, metrics);
   if (!status)
-    status = ops->copy(call->lane, &metrics->loss, use(call, METRICS_LOSS), sizeof metrics->loss);
+    status = ops->copy(call->lane, metrics->of, use(call, METRICS_LOSS), sums);
   if (!status)
-    status = ops->copy(call->lane, &metrics->targets, &exec->results->targets[call->n % KEPT],
-                       sizeof metrics->targets);
-  status = status ?: comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 3);
+    status = ops->copy(call->lane, metrics->of + plan_sources(input),
+                       exec->results->targets[call->n % KEPT], sums);
+  status = status
+      ?: comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, plan_sums(input))
+      ?: add_sources(call, metrics);
   if (!status)
-    status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip,
+    status = ops->conclude(call->lane, &metrics->scratch, &metrics->squares, call->instr->attr.clip,
                            &metrics->outcome);
   return status ? status
-                : ops->copy(call->lane, &exec->results->metrics[call->n % KEPT], metrics,
-                            sizeof *metrics);
+                : ops->copy(call->lane, exec->results->metrics[call->n % KEPT], metrics,
+                            (size_t)plan_metrics_bytes(input));
 }
 
 _Static_assert((int)DIRECTION_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
@@ -76,7 +92,7 @@ static const struct outcome *outcome_of(const struct call *call)
 {
   const struct plan_metrics *metrics = use(call, UPDATE_METRICS);
   if (metrics && call->exec->plan->on_host[call->instr->lane])
-    metrics = &call->exec->results->metrics[call->n % KEPT];
+    metrics = call->exec->results->metrics[call->n % KEPT];
   return metrics ? &metrics->outcome : NULL;
 }
 
@@ -173,7 +189,7 @@ static struct update pending_update(const struct call *call)
   const int64_t n = call->n - 1;
   const struct call before = call_of(call->exec, call->lane, call->index, n);
   struct update op = update_of(&before);
-  op.outcome = &call->exec->results->metrics[n % KEPT].outcome;
+  op.outcome = &call->exec->results->metrics[n % KEPT]->outcome;
   return op;
 }
 
@@ -185,7 +201,7 @@ static bool is_clipped(const struct outcome *outcome)
 /* Whether UPDATE writes the working copy as if this step were not clipped. Equal on all ranks. */
 static bool guesses(const struct call *call)
 {
-  return call->n == 1 || !is_clipped(&call->exec->results->metrics[(call->n - 1) % KEPT].outcome);
+  return call->n == 1 || !is_clipped(&call->exec->results->metrics[(call->n - 1) % KEPT]->outcome);
 }
 
 /* The update by the pending gradient, which leaves the working copy. */

@@ -48,7 +48,11 @@ struct job_cited job_cite(const struct deck *deck, const char *key, const char *
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks,
                       struct plan_input *input)
 {
+  const int vals = deck->data.val.n;
   input->prefetch = (int)deck->shard.prefetch;
+  input->sources = use == JOB_BENCH || use == JOB_GENERATE ? 1
+                   : input->mode == PLAN_EVAL && vals > 0  ? vals
+                                                           : deck->data.train.n;
   input->optim = optim_settings(deck);
   if (use == JOB_EVAL || use == JOB_GENERATE) {
     shape_without_batch(deck, input);

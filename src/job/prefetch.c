@@ -14,8 +14,8 @@ struct prefetch {
   void *load_arg;
   const struct topo *topo;
   struct thread *thread;
-  bool weights, positions, documents; /* of the plan's input */
-  int64_t micros, count;              /* of a step; tokens of a micro-batch */
+  bool weights, positions, documents, sources; /* of the plan's input */
+  int64_t micros, count, sequences; /* micros: of a step; tokens and sequences of a micro-batch */
   int32_t *room; /* [micros][ARRAYS][count]: a micro-batch replaces the one of the step before */
   pthread_mutex_t mutex;
   pthread_cond_t changed;
@@ -25,7 +25,7 @@ struct prefetch {
   bool leave;
 };
 
-enum { ARRAYS = 5 }; /* in struct model_batch, each with 4 bytes per token */
+enum { ARRAYS = 6 }; /* in struct model_batch, each with 4 bytes per token */
 static struct model_batch place_of(const struct prefetch *prefetch, int64_t at)
 {
   const int64_t n = prefetch->count;
@@ -34,17 +34,22 @@ static struct model_batch place_of(const struct prefetch *prefetch, int64_t at)
                               .targets = tokens + n,
                               .weights = prefetch->weights ? (float *)(tokens + 2 * n) : NULL,
                               .positions = prefetch->positions ? tokens + 3 * n : NULL,
-                              .first = prefetch->documents ? tokens + 4 * n : NULL};
+                              .first = prefetch->documents ? tokens + 4 * n : NULL,
+                              .sources = prefetch->sources ? tokens + 5 * n : NULL};
 }
 
-static void copy_batch(const struct model_batch *to, const struct model_batch *from, size_t bytes)
+static void copy_batch(const struct prefetch *prefetch, const struct model_batch *to,
+                       const struct model_batch *from)
 {
-  void *const into[ARRAYS] = {to->tokens, to->targets, to->weights, to->positions, to->first};
-  const void *const of[ARRAYS] = {from->tokens, from->targets, from->weights, from->positions,
-                                  from->first};
+  void *const into[ARRAYS] = {to->tokens,    to->targets, to->weights,
+                              to->positions, to->first,   to->sources};
+  const void *const of[ARRAYS] = {from->tokens,    from->targets, from->weights,
+                                  from->positions, from->first,   from->sources};
+  const size_t each = sizeof *to->tokens;
   for (int i = 0; i < ARRAYS; i++)
     if (of[i])
-      memcpy(into[i], of[i], bytes);
+      memcpy(into[i], of[i],
+             each * (size_t)(of[i] == from->sources ? prefetch->sequences : prefetch->count));
 }
 
 static bool has_work(const struct prefetch *prefetch)
@@ -110,7 +115,6 @@ enum status prefetch_load(void *arg, int64_t step, int micro, const struct model
   struct prefetch *prefetch = arg;
   const int64_t at = (step - prefetch->first) * prefetch->micros +
                      micro; /* first, announced and taken change on this thread alone */
-  const size_t bytes = (size_t)prefetch->count * sizeof *out->tokens;
   if (at != prefetch->taken || at >= prefetch->announced)
     return status_set(STATUS_INTERNAL,
                       "micro-batch %d of step %" PRId64
@@ -120,7 +124,7 @@ enum status prefetch_load(void *arg, int64_t step, int micro, const struct model
   if (status)
     return status;
   const struct model_batch batch = place_of(prefetch, at);
-  copy_batch(out, &batch, bytes);
+  copy_batch(prefetch, out, &batch);
   pthread_mutex_lock(&prefetch->mutex);
   prefetch->taken++;
   pthread_cond_broadcast(&prefetch->changed);
@@ -142,8 +146,10 @@ enum status prefetch_create(const struct plan *plan, exec_load *load, void *load
                                 .weights = plan->input.weights,
                                 .positions = plan->input.positions,
                                 .documents = plan->input.documents,
+                                .sources = plan_sources(&plan->input) > 1,
                                 .micros = shape->micros,
-                                .count = shape->micro_batch * shape->sequence};
+                                .count = shape->micro_batch * shape->sequence,
+                                .sequences = shape->micro_batch};
   pthread_mutex_init(&prefetch->mutex,
                      NULL); /* with default attributes these do not fail on Linux */
   pthread_cond_init(&prefetch->changed, NULL);

@@ -90,6 +90,22 @@ size_t head_work_bytes(const struct head *head, const struct device_model *devic
   return total.used;
 }
 
+/* Adds up the losses of rows [first, first + pass->rows), those of each source apart. */
+static void sum_losses(const struct model_call *call, const struct pass *pass, const double *loss,
+                       int64_t first)
+{
+  const int32_t *sources = call->batch.sources;
+  const int64_t T = call->shape.T, end = first + pass->rows;
+  for (int64_t begin = first, next; begin < end; begin = next) {
+    next = begin + 1;
+    while (next < end && (!sources || sources[next / T] == sources[begin / T]))
+      next = sources ? (next / T + 1) * T : end;
+    next = next < end ? next : end;
+    PASS_RUN(pass, sum_exact, next - begin, loss + begin - first,
+             call->loss + (sources ? sources[begin / T] : 0));
+  }
+}
+
 /* The tokens [first, first + pass->rows) of the call. */
 static void chunk_loss(const struct model_call *call, const struct head *head,
                        const struct pass *pass, const struct head_work *w, int64_t first)
@@ -110,7 +126,7 @@ static void chunk_loss(const struct model_call *call, const struct head *head,
                                    .gradient = call->d != NULL,
                                    .loss = w->loss};
   PASS_RUN(pass, cross_entropy, &op);
-  PASS_RUN(pass, sum_exact, pass->rows, w->loss, call->loss);
+  sum_losses(call, pass, w->loss, first);
   if (!call->d)
     return;
   linear_backward_params(pass, &linear, w->y, w->logits);

@@ -96,6 +96,7 @@ struct model_batch {
   int32_t *positions; /* [B, T], below the model's context; NULL: past + t */
   int32_t *first;     /* [B, T] index in the sequence of the first token of t's document: at most t,
                          does not decrease with t; NULL: 0 */
+  int32_t *sources;   /* [B] in host memory: the sum of losses that a sequence adds to; NULL: 0 */
 };
 
 /* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token
@@ -174,7 +175,8 @@ struct model_ops {
    * work_bytes: bytes of work, from WORK_BACKWARD_TIGHT to WORK_BACKWARD. */
   enum status (*block_backward)(const struct model_call *call);
   /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each
-   * row's loss, times batch.weights, to *loss (exact; sum over rows with batch.targets >= 0). With
+   * row's loss, times batch.weights, to the sum `loss` of its sequence's batch.sources (exact; over
+   * rows with batch.targets >= 0). With
    * d != NULL it also computes the gradient of scale * (sum of losses): d [R, C] with respect to
    * x_in, and grads of unit `head`. With accumulate false every trained parameter of the unit is
    * written (a tied unit's position embeddings as zero). */

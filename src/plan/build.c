@@ -341,10 +341,10 @@ static void add_metrics(struct builder *b)
   struct plan *plan = b->plan;
   const bool on_host = plan->on_host[LANE_REDUCE];
   plan->metrics = build_outside(b, "metrics", on_host ? TIER_HOST : TIER_DEVICE, PURPOSE_METRICS,
-                                DTYPE_U8, sizeof(struct plan_metrics));
+                                DTYPE_U8, plan_metrics_bytes(&plan->input));
   if (on_host)
     plan->loss_host = build_outside(b, "loss_host", TIER_HOST, PURPOSE_METRICS, DTYPE_U8,
-                                    sizeof(struct exactsum));
+                                    plan->buffer[plan->loss].bytes);
   else if (b->micros > 1 && learns_on_host(b))
     plan->squares =
         build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
@@ -398,8 +398,8 @@ static void add_storage(struct builder *b)
     plan->logits = build_outside(b, "logits", tier_of_host(b), PURPOSE_METRICS, DTYPE_F32,
                                  b->size.logits / (int64_t)sizeof(float));
   } else {
-    plan->loss =
-        build_outside(b, "loss", TIER_DEVICE, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
+    plan->loss = build_outside(b, "loss", TIER_DEVICE, PURPOSE_METRICS, DTYPE_U8,
+                               plan_sources(&plan->input) * (int64_t)sizeof(struct exactsum));
     add_metrics(b);
   }
 }

@@ -227,6 +227,7 @@ struct plan_input {
   struct optim_settings optim;        /* equal on all ranks */
   bool weights, positions, documents; /* optional arrays of struct model_batch that the data have;
                                          PLAN_GENERATE: none */
+  int sources;                        /* of the data, whose losses are summed apart; 0: one */
 };
 
 /* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:
@@ -284,17 +285,33 @@ struct plan {
   /* Transient, but they keep their bytes during the whole step. They are loaded ahead, and the
    * caller reads them until the next step is released. */
   struct plan_batch *batch;  /* per micro-batch */
-  int loss, metrics, logits; /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B,
-                                V] fp32; -1 if the mode has none */
-  int squares, loss_host;    /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none */
+  int loss, metrics, logits; /* `loss`: struct exactsum of each source; `metrics`: struct
+                                plan_metrics; logits [B, V] fp32; -1 if the mode has none */
+  int squares, loss_host;    /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none.
+                                loss_host: of each source */
 };
 
-/* Content of the metrics buffer. */
+/* Content of the metrics buffer. The ranks add up `squares` and `of`. */
 struct plan_metrics {
-  struct exactsum squares, loss, targets; /* the ranks add up all three */
   struct outcome outcome;
-  struct exactsum landed;
-}; /* landed: plan->squares copied to the device, for METRICS */
+  struct exactsum scratch; /* of METRICS: plan->squares on its device, then the whole loss */
+  struct exactsum squares;
+  struct exactsum of[]; /* the losses of plan_sources() sources, then their numbers of targets */
+};
+/* Sources of a plan's data, the sums that its ranks add up, and bytes of its metrics. Pure. */
+static inline int plan_sources(const struct plan_input *input)
+{
+  return input->sources > 1 ? input->sources : 1;
+}
+static inline int plan_sums(const struct plan_input *input)
+{
+  return 1 + 2 * plan_sources(input);
+}
+static inline int64_t plan_metrics_bytes(const struct plan_input *input)
+{
+  return (int64_t)(sizeof(struct plan_metrics) +
+                   2 * (size_t)plan_sources(input) * sizeof(struct exactsum));
+}
 
 /* Sums of squares by which ENCODE measures its messages. All but `residual` are of a sample. */
 struct plan_sample {

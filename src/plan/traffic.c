@@ -96,7 +96,9 @@ static void add(const struct job *job, const struct instr *instr, struct traffic
     *kind_of(job, instr, out) += 2 * plan_instr_bytes(job->plan, instr) * (ranks - 1) / ranks *
                                  job->group[instr->attr.group].links;
     break;
-  case COLLECTIVE_TREE: out->sums += 3 * (int64_t)sizeof(struct exactsum) * job->tree; break;
+  case COLLECTIVE_TREE:
+    out->sums += plan_sums(&job->plan->input) * (int64_t)sizeof(struct exactsum) * job->tree;
+    break;
   default: break;
   }
 }

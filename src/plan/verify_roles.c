@@ -396,7 +396,8 @@ void check_publish(struct verify *v)
 
 void check_metrics(struct verify *v)
 {
-  check_elements(v, METRICS_OUT, sizeof(struct plan_metrics));
+  check_elements(v, METRICS_LOSS, plan_sources(&v->plan->input) * (int64_t)sizeof(struct exactsum));
+  check_elements(v, METRICS_OUT, plan_metrics_bytes(&v->plan->input));
 }
 
 void check_gather_grads(struct verify *v)

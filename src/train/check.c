@@ -78,22 +78,20 @@ enum status train_check_weights(struct comm *comm, const struct deck *deck)
 enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t *tokens)
 {
   const int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
-  struct token_set *set = NULL, *val = NULL;
+  struct data_sources data = {0}, val = {0};
   struct data_maker maker;
   enum status status = data_maker_find(comm, deck->train.init, &maker)
-                           ?: data_open(comm, deck,
-                                        &(struct data_source){"data.train", deck->data.train,
-                                                              SPLIT_TRAIN, sequence, &maker},
-                                        &set);
-  if (status)
-    return status;
-  *tokens = token_set_stream(set).tokens;
-  maker = (struct data_maker){.id = token_set_stream(set).tokenizer, .of = deck->data.train};
-  if (deck->eval.every)
-    status = evaluator_open_data(comm, deck, &maker, &val);
-  if (status == STATUS_INPUT)
-    status_set(status, "%s%s", status_text(), evaluator_cure);
-  token_set_close(val);
-  token_set_close(set);
+                           ?: data_open(comm, deck, SPLIT_TRAIN, sequence, &maker, &data);
+  if (!status) {
+    *tokens = data_stream(&data).tokens;
+    maker = (struct data_maker){.id = data_stream(&data).tokenizer, .of = data.of[0].dir};
+  }
+  if (!status && deck->eval.every) {
+    status = data_open(comm, deck, SPLIT_VAL, 1, &maker, &val);
+    if (status == STATUS_INPUT)
+      status_set(status, "%s%s", status_text(), evaluator_cure);
+  }
+  data_close(&val);
+  data_close(&data);
   return status;
 }

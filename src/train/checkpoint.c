@@ -48,7 +48,7 @@ enum status train_save(struct train_run *run, bool leaving)
                                  .ranks = comm_ranks(run->comm),
                                  .seed = (uint64_t)run->deck->run.seed,
                                  .run = run->id,
-                                 .data = token_set_stream(run->order.set),
+                                 .data = data_stream(&run->data),
                                  .version = (char *)PACKAGE_VERSION};
   if (run->job->shape.two_hops)
     meta.local_ranks = run->job->shape.local_ranks;
@@ -250,13 +250,11 @@ enum status train_start_state(struct train_run *run, const char *resume)
 
 /* --- data ---------------------------------------------------------------- */
 
-/* The tokens that the checkpoint was trained on, in the same order, whatever folder they are in. */
-static enum status compare_stream(const struct train_run *run)
+/* `dir`: of the data. */
+static enum status compare_tokens(const struct train_run *run, const struct token_stream *now,
+                                  const char *dir)
 {
-  const struct token_stream now = token_set_stream(run->order.set), *before = &run->learned;
-  const char *dir = run->deck->data.train;
-  if (!run->from || run->samples == 0)
-    return STATUS_OK;
+  const struct token_stream *before = &run->learned;
   if (!*before->tokenizer.name) {
     if (comm_rank(run->comm) == 0)
       log_warn("data.train: %s does not record its training tokens, so they cannot be compared "
@@ -264,26 +262,36 @@ static enum status compare_stream(const struct train_run *run)
                run->from, dir);
     return STATUS_OK;
   }
-  if (before->tokens == now.tokens && before->crc32 == now.crc32)
+  if (before->tokens == now->tokens && before->crc32 == now->crc32)
     return STATUS_OK;
   if (!run->deck->data.reorder)
     return status_usage("data.train: %s (%lld tokens) does not hold the tokens that %s was trained "
                         "on (%lld): %s; use that data, or set data.reorder=true",
-                        dir, (long long)now.tokens, run->from, (long long)before->tokens, reorder);
+                        dir, (long long)now->tokens, run->from, (long long)before->tokens, reorder);
   log_info("changed: data.train: %lld tokens -> %lld tokens of %s", (long long)before->tokens,
-           (long long)now.tokens, dir);
+           (long long)now->tokens, dir);
   return STATUS_OK;
+}
+
+/* The tokens that the checkpoint was trained on, in the same order, in whatever folders. */
+static enum status compare_stream(const struct train_run *run)
+{
+  const struct token_stream now = data_stream(&run->data);
+  char *dir = NULL;
+  if (!run->from || run->samples == 0)
+    return STATUS_OK;
+  const enum status status =
+      options_print_named(run->deck->set, "data.train", &dir) ?: compare_tokens(run, &now, dir);
+  mem_free(dir);
+  return status;
 }
 
 enum status train_open_data(struct train_run *run)
 {
   const struct deck *deck = run->deck;
   struct data_maker maker;
-  watchdog_start(run->job->start, "opening %s", deck->data.train);
+  watchdog_start(run->job->start, "opening %s", options_first(&deck->data.train));
   return data_maker_find(run->comm, run->from ? run->from : deck->train.init, &maker)
-      ?: data_open(run->comm, deck,
-                       &(struct data_source){"data.train", deck->data.train, SPLIT_TRAIN,
-                                             run->job->shape.sequence, &maker},
-                       &run->order.set)
+      ?: data_open(run->comm, deck, SPLIT_TRAIN, run->job->shape.sequence, &maker, &run->data)
       ?: compare_stream(run);
 }

@@ -1,8 +1,10 @@
 /* Tokens of micro-batches. A sample depends on the seed and its number, not on the ranks. */
 #include "train/data.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "io/checkpoint/checkpoint.h"
@@ -37,55 +39,181 @@ static enum status read_row(struct token_set *set, int64_t at, int64_t n, int32_
   return status;
 }
 
+void data_close(struct data_sources *data)
+{
+  for (int i = 0; i < data->n; i++)
+    token_set_close(data->of[i].set);
+  data->n = 0;
+}
+
+/* The number of tokens of each further source counts too: where a source ends changes the order. */
+struct token_stream data_stream(const struct data_sources *data)
+{
+  struct token_stream all = token_set_stream(data->of[0].set);
+  for (int i = 1; i < data->n; i++) {
+    const struct token_stream next = token_set_stream(data->of[i].set);
+    const int64_t both[] = {all.tokens, all.crc32, next.tokens, next.crc32};
+    all.crc32 = (uint32_t)hash_bytes(HASH_START, both, sizeof both);
+    all.tokens += next.tokens;
+  }
+  return all;
+}
+
+/* --- mixtures ------------------------------------------------------------- */
+
+/* A source without a weight has that of its tokens. */
+static void share_out(const struct deck *deck, struct data_sources *data)
+{
+  double weight[DECK_SOURCES], rest = 0;
+  deck_weights(deck, weight);
+  for (int i = data->n - 1; i >= 0; i--) {
+    struct data_source *source = &data->of[i];
+    const double own = weight[i] > 0 ? weight[i] : (double)token_set_stream(source->set).tokens;
+    rest += own;
+    const double share = nearbyint(0x1p32 * (own / rest));
+    source->share = (uint32_t)fmin(fmax(share, 1), UINT32_MAX);
+  }
+}
+
+/* Of the first `n` samples, those of a source that gets `share` of them. */
+static int64_t part_of(int64_t n, uint32_t share)
+{
+  return (int64_t)((unsigned __int128)n * share >> 32);
+}
+
+int data_choose(const struct data_sources *data, int64_t sample, int64_t *number)
+{
+  int s = 0;
+  for (; s < data->n - 1; s++) {
+    const uint32_t share = data->of[s].share;
+    const int64_t before = part_of(sample, share);
+    if (part_of(sample + 1, share) > before) {
+      *number = before;
+      return s;
+    }
+    sample -= before;
+  }
+  *number = sample;
+  return s;
+}
+
+int64_t data_part(const struct data_sources *data, int s, int64_t samples)
+{
+  for (int i = 0; i < s; i++)
+    samples -= part_of(samples, data->of[i].share);
+  return s == data->n - 1 ? samples : part_of(samples, data->of[s].share);
+}
+
+static enum status read_sample(const struct data_order *order, int64_t sample, int32_t *tokens,
+                               int32_t *targets, int32_t *source)
+{
+  int64_t number;
+  if (!order->data) {
+    fill_random(order, sample, tokens, targets);
+    return STATUS_OK;
+  }
+  const int s = data_choose(order->data, sample, &number);
+  const struct data_source *of = &order->data->of[s];
+  if (source)
+    *source = s;
+  const int64_t T = order->shape.sequence,
+                window = token_order(order->seed, s, of->windows, number);
+  return read_row(of->set, window * T, T, tokens, targets);
+}
+
 enum status data_load_train(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct data_order *order = arg;
   const struct deck_shape *shape = &order->shape;
   const int64_t position = order->rank * shape->rank_batch + micro * shape->micro_batch;
   const int64_t first = order->first_sample + (step - order->first_step) * order->batch + position;
-  for (int64_t b = 0; b < shape->micro_batch; b++) {
-    int32_t *token = out->tokens + b * shape->sequence,
-            *target = out->targets + b * shape->sequence;
-    if (!order->set) {
-      fill_random(order, first + b, token, target);
-      continue;
-    }
-    const int64_t window = token_order(order->seed, order->windows, first + b);
-    const enum status status =
-        read_row(order->set, window * shape->sequence, shape->sequence, token, target);
-    if (status)
-      return status;
+  enum status status = STATUS_OK;
+  for (int64_t b = 0; b < shape->micro_batch && !status; b++)
+    status =
+        read_sample(order, first + b, out->tokens + b * shape->sequence,
+                    out->targets + b * shape->sequence, out->sources ? out->sources + b : NULL);
+  return status;
+}
+
+/* --- a scan --------------------------------------------------------------- */
+
+static int64_t scored_of(const struct data_scan *scan, int s)
+{
+  const int64_t all = token_set_stream(scan->data.of[s].set).tokens - 1;
+  return scan->most > 0 && scan->most < all ? scan->most : all;
+}
+
+static int64_t windows_of(const struct data_scan *scan, int s)
+{
+  return (scored_of(scan, s) + scan->sequence - 1) / scan->sequence;
+}
+
+int64_t data_scan_all(const struct data_scan *scan, int64_t *windows)
+{
+  int64_t targets = 0;
+  *windows = 0;
+  for (int s = 0; s < scan->data.n; s++) {
+    targets += scored_of(scan, s);
+    *windows += windows_of(scan, s);
   }
-  return STATUS_OK;
+  return targets;
+}
+
+/* The source, first token and targets of a window. There are none after the last window. */
+static int64_t find_window(const struct data_scan *scan, int64_t window, int *source, int64_t *at)
+{
+  const int64_t T = scan->sequence;
+  for (int s = 0; s < scan->data.n; window -= windows_of(scan, s++))
+    if (window < windows_of(scan, s)) {
+      const int64_t left = scored_of(scan, s) - window * T;
+      *source = s;
+      *at = window * T;
+      return left < T ? left : T;
+    }
+  *source = 0;
+  *at = 0;
+  return 0;
+}
+
+static int64_t first_window(const struct data_scan *scan, int64_t step, int rank)
+{
+  return ((step - scan->first_step) * scan->ranks + rank) * scan->micro_batch;
 }
 
 int64_t data_scan_targets(const struct data_scan *scan, int64_t step)
 {
-  const int64_t most = scan->ranks * scan->micro_batch * scan->sequence,
-                left = scan->scored - (step - scan->first_step) * most;
-  return left < most ? left : most;
+  int64_t n = 0, at;
+  int source;
+  for (int64_t w = first_window(scan, step, 0); w < first_window(scan, step + 1, 0); w++)
+    n += find_window(scan, w, &source, &at);
+  return n;
 }
 
 enum status data_load_scan(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   const struct data_scan *scan = arg;
   (void)micro; /* one per step */
-  const int64_t T = scan->sequence,
-                first = ((step - scan->first_step) * scan->ranks + scan->rank) * scan->micro_batch;
+  const int64_t T = scan->sequence, first = first_window(scan, step, scan->rank);
   for (int64_t b = 0; b < scan->micro_batch; b++) {
     int32_t *token = out->tokens + b * T, *target = out->targets + b * T;
-    const int64_t at = (first + b) * T, left = scan->scored - at;
-    const int64_t n = left < 0 ? 0 : left < T ? left : T;
-    const enum status status = n ? read_row(scan->set, at, n, token, target) : STATUS_OK;
+    int64_t at;
+    int source;
+    const int64_t n = find_window(scan, first + b, &source, &at);
+    const enum status status =
+        n > 0 ? read_row(scan->data.of[source].set, at, n, token, target) : STATUS_OK;
     if (status)
       return status;
     for (int64_t t = n; t < T; t++) {
       token[t] = 0;
       target[t] = -1;
     }
+    if (out->sources)
+      out->sources[b] = source;
   }
   return STATUS_OK;
 }
+
+/* --- opening -------------------------------------------------------------- */
 
 static struct tokenizer_id identify_folder(const char *dir)
 {
@@ -122,10 +250,19 @@ enum status data_maker_find(struct comm *comm, const char *path, struct data_mak
   return comm_broadcast(comm, &out->id, sizeof out->id, 0);
 }
 
-static enum status check_set(const struct token_set *set, const struct data_source *from,
-                             int64_t vocab)
+struct opening {
+  struct comm *comm;
+  const struct deck *deck;
+  const char *key, *dir; /* a key of the deck, and a folder that it names */
+  enum token_split split;
+  int64_t sequence;
+  const struct data_maker *maker;
+};
+
+static enum status check_set(const struct token_set *set, const struct opening *from)
 {
   const long long last = (long long)token_set_stream(set).tokenizer.vocab - 1;
+  const int64_t vocab = from->deck->model.vocab;
   if (last >= vocab && *from->maker->of)
     return status_usage("%s: the tokens of %s go up to %lld, but the model of %s has %lld: another "
                         "tokenizer made them",
@@ -143,7 +280,7 @@ static enum status check_set(const struct token_set *set, const struct data_sour
 }
 
 /* The ids of another tokenizer mean other texts, so a loss over them is meaningless. */
-static enum status refuse_maker(const struct tokenizer_id *id, const struct data_source *from)
+static enum status refuse_maker(const struct tokenizer_id *id, const struct opening *from)
 {
   const struct data_maker *maker = from->maker;
   const bool bytes = !strcmp(maker->id.name, "bytes"),
@@ -158,8 +295,7 @@ static enum status refuse_maker(const struct tokenizer_id *id, const struct data
               : "");
 }
 
-static enum status check_maker(struct comm *comm, const struct token_set *set,
-                               const struct data_source *from)
+static enum status check_maker(const struct token_set *set, const struct opening *from)
 {
   const struct data_maker *maker = from->maker;
   const struct tokenizer_id id = token_set_stream(set).tokenizer;
@@ -168,7 +304,7 @@ static enum status check_maker(struct comm *comm, const struct token_set *set,
     return STATUS_OK;
   if (match == TOKENIZER_OTHER)
     return refuse_maker(&id, from);
-  if (comm_rank(comm) == 0)
+  if (comm_rank(from->comm) == 0)
     log_warn("%s: %s does not record its tokenizer, so it cannot be compared with that of %s",
              from->key, maker->of, from->dir);
   return STATUS_OK;
@@ -186,26 +322,46 @@ static void hint_vocab(const struct token_set *set, const char *dir, const struc
              (double)unused * (double)deck->model.width * (deck->model.tied ? 1 : 2) * 1e-6);
 }
 
-enum status data_open(struct comm *comm, const struct deck *deck, const struct data_source *from,
-                      struct token_set **out)
+/* The set is closed by the caller, whatever the status. */
+static enum status open_one(const struct opening *from, struct data_source *out)
 {
-  if (!from->dir || !*from->dir)
-    return status_usage(
-        "%s is not set: make token shards with `sluice prepare TEXT out=DIR` and set %s=DIR",
-        from->key, from->key);
-  struct token_set *set = NULL;
-  enum status status = token_set_open(comm, from->dir, from->split, &set);
+  struct comm *comm = from->comm;
+  enum status status = token_set_open(comm, from->dir, from->split, &out->set);
   if (status)
     return status_prefix(status, "%s", from->key);
-  status = check_maker(comm, set, from) ?: check_set(set, from, deck->model.vocab);
+  out->dir = from->dir;
+  out->windows = token_set_windows(out->set, from->sequence);
+  status = check_maker(out->set, from) ?: check_set(out->set, from);
   status = comm_agree(comm, status);
   if (!status && !*from->maker->of && from->split == SPLIT_TRAIN && comm_rank(comm) == 0)
-    hint_vocab(set, from->dir, deck);
-  if (!status && deck->data.verify)
-    status = token_set_verify(comm, set);
-  if (status)
-    token_set_close(set);
-  else
-    *out = set;
+    hint_vocab(out->set, from->dir, from->deck);
+  return status || !from->deck->data.verify ? status : token_set_verify(comm, out->set);
+}
+
+enum status data_open(struct comm *comm, const struct deck *deck, enum token_split split,
+                      int64_t sequence, const struct data_maker *maker, struct data_sources *out)
+{
+  const bool own = split == SPLIT_VAL && (deck->data.val.n > 0 || deck->data.train.n == 0);
+  const struct option_strings *list = own ? &deck->data.val : &deck->data.train;
+  struct data_maker first;
+  struct opening from = {comm, deck, own ? "data.val" : "data.train", "", split, sequence, maker};
+  enum status status = STATUS_OK;
+  *out = (struct data_sources){0};
+  if (list->n == 0)
+    return status_usage(
+        "%s is not set: make token shards with `sluice prepare TEXT out=DIR` and set %s=DIR",
+        from.key, from.key);
+  for (int i = 0; i < list->n && !status; i++) {
+    from.dir = list->item[i];
+    status = open_one(&from, &out->of[out->n]);
+    out->n += out->of[i].set != NULL;
+    if (status || i > 0 || *maker->of)
+      continue;
+    first =
+        (struct data_maker){.id = token_set_stream(out->of[0].set).tokenizer, .of = list->item[0]};
+    from.maker = &first;
+  }
+  if (!status && !own)
+    share_out(deck, out);
   return status;
 }

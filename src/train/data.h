@@ -7,27 +7,56 @@
 #include "exec/exec.h"
 #include "io/tokens/tokens.h"
 
+/* A split of the folders that a key of the deck names, in its order. */
+struct data_source {
+  const char *dir; /* the deck's */
+  struct token_set *set;
+  int64_t windows;
+  uint32_t share; /* of the samples that no source before this one gets, in 2^-32. The last source
+                     gets the rest. */
+};
+struct data_sources {
+  int n;
+  struct data_source of[DECK_SOURCES];
+};
+void data_close(struct data_sources *data); /* takes zeroed ones */
+/* The identity of all their tokens, in order. That of one source is its own. */
+struct token_stream data_stream(const struct data_sources *data);
+/* The source of sample `sample` of the run, and the sample's number in that source. Any first
+ * samples have each source's part of them, to less than n. Pure. */
+int data_choose(const struct data_sources *data, int64_t sample, int64_t *number);
+/* The number of samples that source `s` has of the first `samples` of a run. Pure. */
+int64_t data_part(const struct data_sources *data, int s, int64_t samples);
+
+/* The mean loss over the scored tokens of a source. */
+struct source_loss {
+  double loss; /* NAN: there are none */
+  int64_t tokens;
+};
+
 /* Sample (first_sample + (step - first_step) * batch + position) of the data order. The position
  * counts ranks, then micro-batches, then sequences. So the samples of a step do not depend on the
- * number of ranks. Without a set (bench): random tokens, a pure function of (seed, sample). */
+ * number of ranks. Without data (bench): random tokens, a pure function of (seed, sample). */
 struct data_order {
-  struct token_set *set;
+  const struct data_sources *data; /* NULL: none */
   uint64_t seed;
-  int64_t windows, vocab, first_step, first_sample, batch;
+  int64_t vocab, first_step, first_sample, batch;
   int rank;
   struct deck_shape shape;
 };
 exec_load data_load_train; /* of a struct data_order */
 
-/* The first `scored` targets of a set, in windows of `sequence` in order: window i of a step
- * belongs to rank i / micro_batch. The last window may be shorter; positions after the last target
- * have targets -1. */
+/* The first targets of each source, at most `most` of them (0: all), in windows of `sequence` in
+ * order: window i of a step belongs to rank i / micro_batch. The last window of a source may be
+ * shorter. Positions after its last target have targets -1. */
 struct data_scan {
-  struct token_set *set;
-  int64_t scored, first_step, micro_batch, sequence;
+  struct data_sources data;
+  int64_t most, first_step, micro_batch, sequence;
   int rank, ranks;
 };
 exec_load data_load_scan; /* of a struct data_scan */
+/* Targets and windows of all sources. Pure. */
+int64_t data_scan_all(const struct data_scan *scan, int64_t *windows);
 /* The targets of a step over all ranks. Pure. */
 int64_t data_scan_targets(const struct data_scan *scan, int64_t step);
 
@@ -41,16 +70,10 @@ struct data_maker {
  * `path`, which *out keeps: "" for no model. Collective. */
 enum status data_maker_find(struct comm *comm, const char *path, struct data_maker *out);
 
-struct data_source {
-  const char *key, *dir; /* a key of the deck, and the folder that it names */
-  enum token_split split;
-  int64_t sequence;
-  const struct data_maker *maker;
-};
-
-/* Open a split. Check that the tokenizer of the maker made it, that the deck's vocabulary holds its
- * tokens, and that it holds a window. If the tokenizers cannot
- * be compared, one log line says so. With data.verify also compare all its shards with their
- * checksums. Collective. */
-enum status data_open(struct comm *comm, const struct deck *deck, const struct data_source *from,
-                      struct token_set **out);
+/* Open a split: of data.train, or of data.val, by default the validation split of data.train. Check
+ * for each source that the tokenizer of the maker made it, or that of the first source if there is
+ * no maker, that the deck's vocabulary holds its tokens, and that it holds a window of `sequence`.
+ * If the tokenizers cannot be compared, one log line says so. With data.verify also compare all
+ * shards with their checksums. data_close(), whatever the status. Collective. */
+enum status data_open(struct comm *comm, const struct deck *deck, enum token_split split,
+                      int64_t sequence, const struct data_maker *maker, struct data_sources *out);

@@ -9,15 +9,6 @@
 
 const char evaluator_cure[] = "; eval.every=0 trains without validation";
 
-enum status evaluator_open_data(struct comm *comm, const struct deck *deck,
-                                const struct data_maker *maker, struct token_set **out)
-{
-  const bool own = *deck->data.val || !*deck->data.train;
-  const struct data_source from = {own ? "data.val" : "data.train",
-                                   own ? deck->data.val : deck->data.train, SPLIT_VAL, 1, maker};
-  return data_open(comm, deck, &from, out);
-}
-
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out)
 {
   const struct plan *plan = job->plan[PLAN_EVAL];
@@ -26,9 +17,8 @@ enum status evaluator_open(struct job *job, const struct data_maker *maker, stru
                                      .sequence = plan->input.shape.sequence,
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
-  watchdog_start(job->start, "opening %s",
-                 *job->deck->data.val ? job->deck->data.val : job->deck->data.train);
-  enum status status = evaluator_open_data(job->comm, job->deck, maker, &out->scan.set)
+  watchdog_start(job->start, "opening the validation data");
+  enum status status = data_open(job->comm, job->deck, SPLIT_VAL, 1, maker, &out->scan.data)
                            ?: job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
   if (status)
     evaluator_close(out);
@@ -37,16 +27,54 @@ enum status evaluator_open(struct job *job, const struct data_maker *maker, stru
 
 void evaluator_close(struct evaluator *evaluator)
 {
-  token_set_close(evaluator->scan.set);
-  evaluator->scan.set = NULL;
+  data_close(&evaluator->scan.data);
+}
+
+/* Of each source: its losses, and its targets. */
+struct losses {
+  struct exactsum loss[DECK_SOURCES];
+  int64_t targets[DECK_SOURCES];
+};
+
+static void add_result(int sources, const struct exec_result *result, struct losses *losses)
+{
+  for (int s = 0; s < sources; s++) {
+    exactsum_merge(&losses->loss[s], &result->loss_exact[s]);
+    exactsum_normalize(&losses->loss[s]);
+    losses->targets[s] += (int64_t)exactsum_value(&result->targets_exact[s]);
+  }
+}
+
+/* What `most` leaves out of a source counts in `all`. */
+static void conclude(const struct data_scan *scan, struct losses *losses, struct evaluation *out)
+{
+  struct exactsum *all = &losses->loss[0];
+  double bytes = 0, tokens = 0;
+  *out = (struct evaluation){.sources = scan->data.n};
+  for (int s = 0; s < scan->data.n; s++) {
+    const struct token_set *set = scan->data.of[s].set;
+    out->of[s] = (struct source_loss){exactsum_value(&losses->loss[s]) / (double)losses->targets[s],
+                                      losses->targets[s]};
+    out->tokens += losses->targets[s];
+    out->all += token_set_stream(set).tokens - 1;
+    bytes += (double)token_set_bytes(set);
+    tokens += (double)token_set_stream(set).tokens;
+    if (s > 0)
+      exactsum_merge(all, &losses->loss[s]);
+    exactsum_normalize(all);
+  }
+  out->loss = exactsum_value(all) / (double)out->tokens;
+  out->perplexity = exp(out->loss);
+  out->bits_per_byte = out->loss / M_LN2 / (bytes / tokens);
 }
 
 static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg), void *arg,
-                      struct exactsum *sum)
+                      struct losses *losses)
 {
   const struct data_scan *scan = &evaluator->scan;
-  const int64_t windows = (scan->scored + scan->sequence - 1) / scan->sequence;
   const int64_t per_step = scan->micro_batch * scan->ranks;
+  int64_t windows;
+  (void)data_scan_all(scan, &windows);
   const int64_t steps = (windows + per_step - 1) / per_step;
   struct job *job = evaluator->job;
   struct exec *exec = job->exec[PLAN_EVAL];
@@ -57,8 +85,7 @@ static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg)
     struct exec_result result;
     comm_must(job->comm, exec_set_targets(exec, data_scan_targets(scan, evaluator->next_step)));
     comm_must(job->comm, exec_step(exec, evaluator->next_step++, 0, 0.0, &result));
-    exactsum_merge(sum, result.loss_exact);
-    exactsum_normalize(sum);
+    add_result(scan->data.n, &result, losses);
     if (interrupts)
       whole = i + 1 == steps || !interrupts(arg);
     else
@@ -76,24 +103,18 @@ bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrup
                    void *arg, struct evaluation *out)
 {
   struct data_scan *scan = &evaluator->scan;
-  const int64_t T = scan->sequence, batch = evaluator->job->deck->data.batch;
-  const int64_t all = token_set_stream(scan->set).tokens - 1;
-  scan->scored = batches > 0 && batches <= all / T / batch ? batches * batch * T : all;
-  scan->first_step = evaluator->next_step;
-
+  const int64_t batch = evaluator->job->deck->data.batch * scan->sequence;
   const double start = clock_s();
-  struct exactsum sum;
-  exactsum_zero(&sum);
-  if (!run_steps(evaluator, interrupts, arg, &sum))
+  struct losses losses;
+  for (int s = 0; s < scan->data.n; s++) {
+    exactsum_zero(&losses.loss[s]);
+    losses.targets[s] = 0;
+  }
+  scan->most = batches > INT64_MAX / batch ? 0 : batches * batch;
+  scan->first_step = evaluator->next_step;
+  if (!run_steps(evaluator, interrupts, arg, &losses))
     return false;
-  const double loss = exactsum_value(&sum) / (double)scan->scored;
-  const double bytes_per_token =
-      (double)token_set_bytes(scan->set) / (double)token_set_stream(scan->set).tokens;
-  *out = (struct evaluation){.loss = loss,
-                             .perplexity = exp(loss),
-                             .bits_per_byte = loss / M_LN2 / bytes_per_token,
-                             .tokens = scan->scored,
-                             .all = all,
-                             .seconds = clock_s() - start};
+  conclude(scan, &losses, out);
+  out->seconds = clock_s() - start;
   return true;
 }

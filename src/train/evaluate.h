@@ -13,6 +13,8 @@ struct evaluation {
   int64_t tokens;       /* that were scored */
   int64_t all;          /* tokens of the split that can be scored */
   double seconds;
+  int sources;
+  struct source_loss of[DECK_SOURCES];
 };
 
 struct evaluator {
@@ -21,20 +23,17 @@ struct evaluator {
   int64_t next_step; /* the eval executor's own count */
 };
 
-/* Opens the validation split, which `maker` must have made. Collective. */
-enum status evaluator_open_data(struct comm *comm, const struct deck *deck,
-                                const struct data_maker *maker, struct token_set **out);
 extern const char evaluator_cure[]; /* how to train without it, after a message */
 /* Opens the validation split, which `maker` must have made, and starts the job's evaluation plan.
  * Collective. */
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out);
 void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 
-/* Scores every token of the split except the first, or only the first `batches` batches of
- * data.batch sequences. The same tokens at any rank count. The split is cut into windows of the
- * sequence length. A token is scored with the earlier tokens of its window as context. The training
- * executor must be drained. `interrupts` is called after each step, on all ranks. If it returns
- * true on all of them, the evaluation ends with false, and must not be repeated. NULL: shows
- * progress instead. Collective. */
+/* Scores every token of each source except its first, or only the first `batches` batches of
+ * data.batch sequences of each source. The same tokens at any rank count. The split is cut into
+ * windows of the sequence length. A token is scored with the earlier tokens of its window as
+ * context. The training executor must be drained. `interrupts` is called after each step, on all
+ * ranks. If it returns true on all of them, the evaluation ends with false, and must not be
+ * repeated. NULL: shows progress instead. Collective. */
 bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrupts)(void *arg),
                    void *arg, struct evaluation *out);

@@ -41,35 +41,38 @@ static struct short_text time_in(double seconds)
   return out;
 }
 
-static void say_data(const struct train_run *run)
+static void say_source(const struct train_run *run, int s)
 {
-  const struct deck *deck = run->deck;
-  const int64_t samples = run->samples + (deck->run.steps - run->step) * deck->data.batch;
-  const double times = (double)samples / (double)run->order.windows;
+  const struct data_source *source = &run->data.of[s];
+  const int64_t left = run->deck->run.steps - run->step,
+                samples = data_part(&run->data, s, run->samples + left * run->deck->data.batch);
+  const double times = (double)samples / (double)source->windows;
   char reads[64];
   if (times < 1)
     snprintf(reads, sizeof reads, "%.2g of the data", times);
   else
     snprintf(reads, sizeof reads, "the data %.1f times", times);
-  log_info("data    %s: %s tokens; a step reads %lld x %lld = %lld, the run reads %s",
-           deck->data.train, count_text(token_set_stream(run->order.set).tokens).text,
-           (long long)deck->data.batch, (long long)run->job->shape.sequence,
-           (long long)train_step_tokens(run), reads);
+  log_info("data    %s: %s tokens; a step reads %lld x %lld = %lld%s, the run reads %s",
+           source->dir, count_text(token_set_stream(source->set).tokens).text,
+           (long long)run->deck->data.batch, (long long)run->job->shape.sequence,
+           (long long)train_step_tokens(run), run->data.n > 1 ? " of all sources" : "", reads);
 }
 
 static void say_validation(const struct train_run *run)
 {
   const struct deck *deck = run->deck;
-  char part[48] = "all of them";
+  const struct data_sources *data = &run->evaluator.scan.data;
+  char part[48] = "all of them", more[32] = "";
   if (deck->eval.every == 0)
     return;
   if (deck->eval.batches > 0)
     snprintf(part, sizeof part, "%lld batch%s", (long long)deck->eval.batches,
              deck->eval.batches == 1 ? "" : "es");
-  log_info("val     %s: %s tokens; %s every %lld step%s and at the end",
-           *deck->data.val ? deck->data.val : deck->data.train,
-           count_text(token_set_stream(run->evaluator.scan.set).tokens).text, part,
-           (long long)deck->eval.every, plural(deck->eval.every));
+  if (data->n > 1)
+    snprintf(more, sizeof more, " and %d more", data->n - 1);
+  log_info("val     %s%s: %s tokens; %s every %lld step%s and at the end", data->of[0].dir, more,
+           count_text(data_stream(data).tokens).text, part, (long long)deck->eval.every,
+           plural(deck->eval.every));
 }
 
 void train_say_head(const struct train_run *run)
@@ -77,7 +80,8 @@ void train_say_head(const struct train_run *run)
   const char *limit;
   const double left = train_seconds_left(run, &limit);
   char until[96] = "";
-  say_data(run);
+  for (int s = 0; s < run->data.n; s++)
+    say_source(run, s);
   say_validation(run);
   if (isfinite(left))
     snprintf(until, sizeof until, ", at most until %s (%s)", time_in(left).text, limit);

@@ -249,7 +249,8 @@ static enum status check_tokenizer(const struct export *export)
 /* A folder of tokens may hold the tokenizer that they were made with. */
 static const char *find_tokenizer(const struct export *export)
 {
-  const char *const init = export->deck->train.init, *const data = export->deck->data.train;
+  const char *const init = export->deck->train.init, *const data =
+                                                         options_first(&export->deck->data.train);
   if (export->bytes)
     return "";
   if (*export->options->tokenizer)
@@ -323,7 +324,7 @@ static enum status write_generation(const struct export *export, const struct hf
 static void warn_of_missing(const struct export *export, const char *from,
                             const struct hf_config *config)
 {
-  const char *data = export->deck->data.train;
+  const char *data = options_first(&export->deck->data.train);
   const bool known = model_source_holds(from, "config.json") || config->eos.n;
   const bool moved = !*from && *data && !file_exists(data);
   const char *const missing[] = {has_tokenizer(from) || export->bytes ? "" : ", tokenizer",

@@ -41,9 +41,9 @@ static double evaluation_cost(const struct train_run *run)
   const struct deck *deck = run->deck;
   if (run->eval_step > 0)
     return run->eval.seconds;
-  const int64_t all = token_set_stream(run->evaluator.scan.set).tokens / run->job->shape.sequence /
-                          deck->data.batch +
-                      1;
+  const int64_t all =
+      data_stream(&run->evaluator.scan.data).tokens / run->job->shape.sequence / deck->data.batch +
+      1;
   const int64_t batches =
       deck->eval.batches > 0 && deck->eval.batches < all ? deck->eval.batches : all;
   return (double)batches * stats_high(&run->stats);

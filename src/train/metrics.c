@@ -336,6 +336,14 @@ static void record_quality(struct train_run *run)
   json_write_int(line, "clipped_steps", m->clipped);
 }
 
+static void record_dataset(struct train_run *run)
+{
+  char *text = NULL;
+  if (!options_print_named(run->deck->set, "data.train", &text))
+    json_write_text(run->line, "dataset", text);
+  mem_free(text);
+}
+
 void train_record_metrics(struct train_run *run, int64_t used, int64_t varying)
 {
   const struct deck *deck = run->deck;
@@ -346,7 +354,7 @@ void train_record_metrics(struct train_run *run, int64_t used, int64_t varying)
   record_base(run->line, "run_name", deck->run.dir);
   json_write_int(run->line, "world_size", comm_ranks(run->comm));
   record_base(run->line, "model", *deck->train.init ? deck->train.init : deck->model.arch);
-  json_write_text(run->line, "dataset", deck->data.train);
+  record_dataset(run);
   json_write_int(run->line, "max_length", run->job->shape.sequence);
   json_write_int(run->line, "batch_size", deck->data.batch);
   record_codec(run);

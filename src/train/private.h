@@ -16,6 +16,7 @@ struct train_step {
   struct exec_result result;
   double lr, seconds;
   bool untold; /* not yet in results.jsonl and the progress line */
+  struct source_loss source[DECK_SOURCES];
 };
 
 /* The counts since this start, for the record of the run. */
@@ -60,6 +61,7 @@ struct train_run {
   const struct deck *deck;
   struct job *job;
   struct evaluator evaluator;
+  struct data_sources data;
   struct data_order order;
   struct token_stream learned; /* training data of the checkpoint that is resumed */
   char *from;                  /* that checkpoint; NULL: a new run */
@@ -172,6 +174,8 @@ enum status train_record_counters(struct train_run *run);
  * while the next step runs, or before other work after the step. Collective. */
 enum status train_tell_step(struct train_run *run);
 
+/* If there are several sources, their losses and tokens in the open record. Local. */
+void train_put_sources(struct train_run *run, int n, const struct source_loss *source);
 /* A record with time and step: begin, its numbers, end. kind NULL: no line of results.jsonl.
  * `shown`: TensorBoard shows numbers of it. On ranks other than 0 nothing is written. Local. */
 void train_begin(struct train_run *run, const char *kind, bool shown);

@@ -34,6 +34,23 @@ void train_put_known(struct train_run *run, const char *key, const char *scalar,
   train_put(run, key, isnan(value) ? NULL : scalar, value);
 }
 
+static void put_list(struct train_run *run, const char *key, int n,
+                     const struct source_loss *source, bool tokens)
+{
+  json_write_open(run->line, key, '[');
+  for (int s = 0; s < n; s++)
+    json_write_real(run->line, NULL, tokens ? (double)source[s].tokens : source[s].loss);
+  json_write_close(run->line, ']');
+}
+
+void train_put_sources(struct train_run *run, int n, const struct source_loss *source)
+{
+  if (n < 2 || !run->results)
+    return;
+  put_list(run, "source_loss", n, source, false);
+  put_list(run, "source_tokens", n, source, true);
+}
+
 enum status train_end(struct train_run *run, const char *kind, bool shown)
 {
   if (shown)
@@ -120,6 +137,7 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   train_put_known(run, "mfu", "speed/mfu",
                   peak > 0 ? job_step_flops(run->job) / last->seconds / peak : NAN);
   put_memory(run);
+  train_put_sources(run, run->data.n, last->source);
   return train_end(run, "step", true);
 }
 
@@ -151,6 +169,7 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
   train_put(run, "bits_per_byte", "validation/bits_per_byte", e->bits_per_byte);
   train_put(run, "tokens", NULL, (double)e->tokens);
   train_put(run, "seconds", NULL, e->seconds);
+  train_put_sources(run, e->sources, e->of);
   return train_end(run, "eval", true);
 }
 

@@ -52,12 +52,18 @@ static enum status nonfinite(struct train_run *run, const struct exec_result *re
   return STATUS_OK;
 }
 
-static void take_step(struct train_run *run, const struct train_step *step)
+static void take_step(struct train_run *run, struct train_step *step)
 {
+  const struct exec_result *result = &step->result;
+  for (int s = 0; s < run->data.n; s++) {
+    const double targets = exactsum_value(&result->targets_exact[s]);
+    step->source[s] =
+        (struct source_loss){exactsum_value(&result->loss_exact[s]) / targets, (int64_t)targets};
+  }
   train_count_step(run, step);
   run->last = *step;
   if (run->step == run->first)
-    run->first_loss = step->result.loss;
+    run->first_loss = result->loss;
   run->step++;
   run->samples += run->deck->data.batch;
 }
@@ -194,16 +200,15 @@ static enum status loop(struct train_run *run)
 static void warn_of_few(const struct train_run *run)
 {
   enum { FEW = 8 };
-  const struct deck *deck = run->deck;
-  const struct token_set *set = run->evaluator.scan.set;
-  const int64_t sequence = run->evaluator.scan.sequence, tokens = token_set_stream(set).tokens;
+  const struct data_scan *scan = &run->evaluator.scan;
+  const int64_t sequence = scan->sequence, tokens = data_stream(&scan->data).tokens;
   if (tokens <= FEW * sequence)
     log_warn(
         "%s holds %lld tokens for validation, %.1f sequences of %lld: losses over fewer than %d "
         "sequences say little; prepare the text again with a larger val, such as val=0.05, or "
         "use more text",
-        *deck->data.val ? deck->data.val : deck->data.train, (long long)tokens,
-        (double)(tokens - 1) / (double)sequence, (long long)sequence, FEW);
+        scan->data.of[0].dir, (long long)tokens, (double)(tokens - 1) / (double)sequence,
+        (long long)sequence, FEW);
 }
 
 static enum status start_data(struct train_run *run)
@@ -214,7 +219,7 @@ static enum status start_data(struct train_run *run)
     return status;
   run->order.shape = run->job->shape;
   run->order.seed = (uint64_t)deck->run.seed;
-  run->order.windows = token_set_windows(run->order.set, run->job->shape.sequence);
+  run->order.data = &run->data;
   run->order.vocab = deck->model.vocab;
   run->order.batch = deck->data.batch;
   run->order.rank = comm_rank(run->comm);
@@ -229,8 +234,8 @@ static enum status start_data(struct train_run *run)
     job_read_ahead(run->job, PLAN_TRAIN, run->step, run->deck->run.steps - run->step);
   if (status || !deck->eval.every)
     return status;
-  const struct data_maker maker = {.id = token_set_stream(run->order.set).tokenizer,
-                                   .of = deck->data.train};
+  const struct data_maker maker = {.id = data_stream(&run->data).tokenizer,
+                                   .of = run->data.of[0].dir};
   status = evaluator_open(run->job, &maker, &run->evaluator);
   if (status == STATUS_INPUT)
     return status_set(status, "%s%s", status_text(), evaluator_cure);
@@ -281,7 +286,7 @@ static void release(struct train_run *run)
   checkpoint_writer_destroy(run->writer);
   job_destroy(run->job);
   evaluator_close(&run->evaluator);
-  token_set_close(run->order.set);
+  data_close(&run->data);
   events_close(run->events);
   stats_destroy(&run->stats);
   mem_free(run->metrics.sample);

@@ -226,7 +226,7 @@ fails 2 "hf download Qwen/Qwen2.5-0.5B --local-dir DIR" "$SLUICE" prepare text o
 fails 3 "in $PWD (train.init, " "$SLUICE" plan "$top_srcdir/inputs/finetune/qwen2.5-0.5b.yaml"
 grep -q 'download it as the head of the deck says, .*needs only its config.json$' fails.out || {
   cat fails.out >&2; die "how to get a model"; }
-fails 3 "one folder is expected" "$SLUICE" train tiny.yaml run.dir=none data.train=[a,b]
+fails 3 "there is no folder a" "$SLUICE" train tiny.yaml run.dir=none data.train=[a,b]
 
 # All checkpoints are damaged: the cure is one that the command takes.
 cp -r first wounded

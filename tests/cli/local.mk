@@ -35,6 +35,7 @@ check_scripts += \
 	tests/cli/matrix.sh \
 	tests/cli/memory.sh \
 	tests/cli/metrics.sh \
+	tests/cli/mixture.sh \
 	tests/cli/mixups.sh \
 	tests/cli/nodes.sh \
 	tests/cli/offload.sh \

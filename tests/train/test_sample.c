@@ -222,4 +222,40 @@ TEST(test_samples_of_a_step_do_not_depend_on_ranks)
     assert_int_equal(targets[0][t], tokens[0][t + 1]); /* a target is the next token */
 }
 
+/* Shares of sources, in 2^-32 of what earlier sources leave. Oracles: a source's samples are 0, 1,
+ * 2 and so on; any first samples have each source's part of them, to less than the number of
+ * sources. */
+TEST(test_sources_get_their_shares)
+{
+  enum { SAMPLES = 10000 };
+  static const struct {
+    int n;
+    uint32_t share[4];
+    double part[4];
+  } rows[] = {{1, {1}, {1}},
+              {2, {3006477107u}, {0.7, 0.3}},
+              {2, {UINT32_MAX}, {1, 0}},
+              {2, {1}, {0, 1}},
+              {3, {1u << 31, 1u << 30}, {0.5, 0.125, 0.375}},
+              {4, {1u << 30, 1431655765u, 1u << 31}, {0.25, 0.25, 0.25, 0.25}}};
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    struct data_sources data = {.n = rows[r].n};
+    int64_t seen[4] = {0}, number;
+    for (int s = 0; s < data.n; s++)
+      data.of[s].share = rows[r].share[s];
+    for (int64_t i = 0; i < SAMPLES; i++) {
+      const int s = data_choose(&data, i, &number);
+      assert_int_equal(number, seen[s]++);
+      for (int k = 0; k < data.n; k++) {
+        assert_int_equal(data_part(&data, k, i + 1), seen[k]);
+        assert_true(fabs((double)seen[k] - rows[r].part[k] * (double)(i + 1)) < data.n);
+      }
+    }
+    const int64_t far = INT64_C(1) << 50;
+    const int s = data_choose(&data, far, &number);
+    assert_int_equal(number, data_part(&data, s, far));
+    assert_int_equal(number + 1, data_part(&data, s, far + 1));
+  }
+}
+
 TEST_MAIN(NULL, NULL)

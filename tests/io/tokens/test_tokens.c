@@ -127,7 +127,7 @@ static void check_windows(struct token_set *set, enum token_split split, int64_t
   range.trained[T] = 7;
   range.first[T] = -7;
   for (int64_t i = 0; i < windows; i++) {
-    int64_t w = token_order(1, windows, i);
+    int64_t w = token_order(1, 0, windows, i);
     must(token_set_read(set, w * T, T, &range));
     for (int64_t t = 0; t < T; t++)
       assert_int_equal(range.token[t], token_of(split, w * T + t, vocab));
@@ -250,26 +250,26 @@ TEST(test_order)
     for (int64_t epoch = 0; epoch < 3; epoch++) {
       memset(seen, 0, sizeof seen);
       for (int64_t i = 0; i < sizes[s]; i++) {
-        int64_t w = token_order(5, sizes[s], epoch * sizes[s] + i);
+        int64_t w = token_order(5, 0, sizes[s], epoch * sizes[s] + i);
         assert_in_range(w, 0, sizes[s] - 1);
         assert_int_equal(seen[w]++, 0);
       }
     }
   int64_t same_epoch = 0, same_seed = 0, in_place = 0;
   for (int64_t i = 0; i < 1000; i++) {
-    same_epoch += token_order(5, 1000, i) == token_order(5, 1000, 1000 + i);
-    same_seed += token_order(5, 1000, i) == token_order(6, 1000, i);
-    in_place += token_order(5, 1000, i) == i;
+    same_epoch += token_order(5, 0, 1000, i) == token_order(5, 0, 1000, 1000 + i);
+    same_seed += token_order(5, 0, 1000, i) == token_order(6, 0, 1000, i);
+    in_place += token_order(5, 0, 1000, i) == i;
   }
   assert_true(same_epoch < 10 && same_seed < 10 && in_place < 10);
   int64_t order[64];
   for (int64_t i = 0; i < 64; i++)
-    order[i] = token_order(5, 1000, 37 * i);
+    order[i] = token_order(5, 0, 1000, 37 * i);
   static const int64_t far[] = {INT64_MAX, -1,
                                 INT64_MIN}; /* no position of a run, but each gives a window */
   for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
     alarm(20);
-    assert_in_range(token_order(5, 1000, far[i]), 0, 999);
+    assert_in_range(token_order(5, 0, 1000, far[i]), 0, 999);
     alarm(0);
   }
   must(comm_check_same(job, "the order", order, sizeof order));
