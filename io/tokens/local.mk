@@ -2,7 +2,9 @@ noinst_LIBRARIES += io/tokens/libtokens.a
 layers += io/tokens/libtokens.a
 io_tokens_libtokens_a_SOURCES = \
 	io/tokens/index.c \
+	io/tokens/pack.c \
 	io/tokens/index.h \
+	io/tokens/pack.h \
 	io/tokens/prepare.c \
 	io/tokens/prepare.h \
 	io/tokens/prepare_group.c \

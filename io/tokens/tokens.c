@@ -297,18 +297,19 @@ int64_t token_set_untrained(const struct token_set *set)
 }
 
 /* A table of the documents of a shard rises, from its first token on. */
-static enum status read_document(struct token_set *set, struct shard *shard, int64_t d,
-                                 int64_t *first)
+static enum status read_table(struct token_set *set, struct shard *shard, int64_t d, int64_t n,
+                              int64_t *first)
 {
-  uint64_t at;
   const enum status status =
-      read_bytes(set, shard, shard->info.documents_at + d * (int64_t)sizeof at, sizeof at, &at);
-  if (!status && at >= (uint64_t)shard_tokens(&shard->info))
-    return shard_fail(set, shard, STATUS_INPUT,
-                      "is damaged: one of its documents begins after its end; prepare the data "
-                      "again");
-  if (!status)
-    *first = shard->begin + (int64_t)at;
+      read_bytes(set, shard, shard->info.documents_at + d * (int64_t)sizeof *first,
+                 n * (int64_t)sizeof *first, first);
+  for (int64_t i = 0; i < n && !status; i++) {
+    if ((uint64_t)first[i] >= (uint64_t)shard_tokens(&shard->info))
+      return shard_fail(set, shard, STATUS_INPUT,
+                        "is damaged: one of its documents begins after its end; prepare the data "
+                        "again");
+    first[i] += shard->begin;
+  }
   return status;
 }
 
@@ -319,9 +320,11 @@ enum status token_set_read_documents(struct token_set *set, int64_t d, int64_t n
                       "documents %" PRId64 " to %" PRId64 " of %" PRId64 " are asked for", d,
                       d + n - 1, token_set_documents(set));
   enum status status = STATUS_OK;
-  for (int64_t i = 0; i < n && !status; i++) {
+  for (int64_t i = 0, piece; i < n && !status; i += piece) {
     struct shard *shard = find_shard(set, d + i, true);
-    status = read_document(set, shard, d + i - shard->first_document, &first[i]);
+    const int64_t at = d + i - shard->first_document, left = shard->info.documents - at;
+    piece = n - i < left ? n - i : left;
+    status = read_table(set, shard, at, piece, first + i);
   }
   return status;
 }
@@ -333,7 +336,7 @@ static enum status find_document(struct token_set *set, int64_t at, int64_t *out
   int64_t low = 0, high = shard->info.documents;
   while (low < high) { /* how many begin at `at` or before */
     int64_t middle = (low + high) / 2, first;
-    const enum status status = read_document(set, shard, middle, &first);
+    const enum status status = read_table(set, shard, middle, 1, &first);
     if (status)
       return status;
     if (first <= at)

@@ -1,4 +1,5 @@
 check_PROGRAMS += \
+	tests/io/tokens/test_pack \
 	tests/io/tokens/test_prepare \
 	tests/io/tokens/test_prepare_process \
 	tests/io/tokens/test_tokens
@@ -7,4 +8,4 @@ tests_io_tokens_libtokens_a_SOURCES = \
 	tests/io/tokens/corpus.c \
 	tests/io/tokens/corpus.h \
 	tests/io/tokens/job.h
-EXTRA_DIST += tests/io/tokens/prepare.txt
+EXTRA_DIST += tests/io/tokens/pack.txt tests/io/tokens/prepare.txt
