@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "io/text/utf8.h"
+#include "io/tokenizer/tokenizer.h"
 
 enum status added_tokens_add(struct added_tokens *set, const struct added_token *token)
 {
@@ -58,13 +59,17 @@ static int64_t lower_bound(const struct added_tokens *set, int64_t low, int64_t 
 /* The longest token that `text` begins with, NULL for none. The range of tokens that agree with the
  * text is narrowed byte by byte. */
 static const struct added_token *longest(const struct added_tokens *set, const char *text,
-                                         size_t bytes)
+                                         size_t bytes, const unsigned char *marks)
 {
   const struct added_token *found = NULL;
   int64_t low = 0, high = set->count;
+  bool special = true; /* every byte so far may be of a special token */
   for (size_t depth = 0; low < high; depth++) {
-    if (set->token[low].bytes == depth) /* the shortest one comes first */
-      found = &set->token[low++];
+    if (set->token[low].bytes == depth) { /* the shortest one comes first */
+      found = special || !set->token[low].special ? &set->token[low] : found;
+      low++;
+    }
+    special = special && (!marks || depth == bytes || marks[depth] & TOKENIZER_SPECIAL);
     if (depth == bytes)
       break;
     int byte = (unsigned char)text[depth];
@@ -115,20 +120,23 @@ static size_t spaces_end(const char *text, size_t bytes, size_t at)
   return at;
 }
 
-bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes, size_t from,
-                       size_t taken, struct added_match *out)
+bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes,
+                       const unsigned char *marks, size_t from, size_t taken,
+                       struct added_match *out)
 {
   if (set->count == 0)
     return false;
   for (size_t at = next_candidate(set, text, bytes, from); at < bytes;
        at = next_candidate(set, text, bytes, at + 1)) {
-    const struct added_token *token = longest(set, text + at, bytes - at);
+    const struct added_token *token =
+        longest(set, text + at, bytes - at, marks ? marks + at : NULL);
     if (!token)
       continue;
     size_t end = at + token->bytes;
     *out = (struct added_match){
         .begin = token->takes_left && taken < at ? spaces_begin(text, taken, at) : at,
         .end = token->takes_right ? spaces_end(text, bytes, end) : end,
+        .at = at,
         .after = end,
         .id = token->id};
     return true;

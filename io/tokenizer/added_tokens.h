@@ -15,6 +15,7 @@ struct added_token {
   size_t bytes;
   int32_t id;
   bool takes_left, takes_right; /* also the white space before or after it */
+  bool special;
 };
 
 struct added_tokens {
@@ -30,14 +31,15 @@ int added_tokens_by_text(const void *a, const void *b);
 void added_tokens_sort(struct added_tokens *set);
 void added_tokens_free(struct added_tokens *set); /* takes a zeroed one */
 
-/* A token in text[begin .. end), white space that it takes with it included; the search goes on at
- * `after`. */
+/* A token in text[at .. after), and with the white space that it takes in text[begin .. end). The
+ * search goes on at `after`. */
 struct added_match {
-  size_t begin, end, after;
+  size_t begin, end, at, after;
   int32_t id;
 };
 
 /* The first token found at byte `from` or later. White space before byte `taken` belongs to an
- * earlier token. False: none. */
-bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes, size_t from,
-                       size_t taken, struct added_match *out);
+ * earlier token. `marks`: of enum tokenizer_mark, one a byte, or NULL. False: none. */
+bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes,
+                       const unsigned char *marks, size_t from, size_t taken,
+                       struct added_match *out);

@@ -138,7 +138,7 @@ static enum status count_document(struct counter *counter, const struct share *s
   const char *text = document->text;
   size_t bytes = document->bytes;
   enum status status =
-      counter->nfc ? nfc_text(counter->nfc, text, bytes, &text, &bytes) : STATUS_OK;
+      counter->nfc ? nfc_text(counter->nfc, text, bytes, &text, &bytes, NULL) : STATUS_OK;
   status = status ?: count_words(counter, text, bytes);
   return status ? status_prefix(status, "%s, document %lld", counter->inputs.file[share->file].path,
                                 (long long)document->number)

@@ -17,29 +17,26 @@ static void bytes_clear(struct tokenizer *tokenizer)
 }
 
 static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                bool plain, struct tokenizer_tokens *out)
+                                bool plain, const unsigned char *marks,
+                                struct tokenizer_tokens *out)
 {
   (void)tokenizer, (void)plain;
-  enum status status =
-      mem_grow(MEM_DATA, (void **)&out->id, &out->room, out->n + (int64_t)bytes, sizeof *out->id);
-  if (status)
-    return status;
-  for (size_t i = 0; i < bytes; i++)
+  enum status status = tokenizer_tokens_reserve(out, bytes, marks);
+  for (size_t i = 0; i < bytes && !status; i++) {
+    if (marks)
+      out->trained[out->n] = marks[i] & TOKENIZER_TRAINED;
     out->id[out->n++] = (unsigned char)text[i];
-  return STATUS_OK;
+  }
+  return status;
 }
 
-static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
-                                char **text, int64_t *bytes, int64_t *room)
+static const char *bytes_text_of(const struct tokenizer *tokenizer, int32_t token, size_t *bytes)
 {
+  static char text[TOKENIZER_BYTES_VOCAB];
   (void)tokenizer;
-  enum status status = mem_grow(MEM_DATA, (void **)text, room, *bytes + n, 1);
-  if (status)
-    return status;
-  for (int64_t i = 0; i < n; i++)
-    if (tokens[i] != TOKENIZER_BYTES_END)
-      (*text)[(*bytes)++] = (char)tokens[i];
-  return STATUS_OK;
+  text[token] = (char)token;
+  *bytes = token != TOKENIZER_BYTES_END;
+  return &text[token];
 }
 
 /* Each byte is its own id, so all such tokenizers are equal. */
@@ -68,5 +65,5 @@ const struct tokenizer_ops tokenizer_bytes = {.name = "bytes",
                                               .load = bytes_load,
                                               .clear = bytes_clear,
                                               .encode = bytes_encode,
-                                              .decode = bytes_decode,
+                                              .text_of = bytes_text_of,
                                               .meaning = bytes_meaning};

@@ -121,5 +121,5 @@ const struct tokenizer_ops tokenizer_gpt2 = {.name = "gpt2",
                                              .load = load,
                                              .clear = tokenizer_bpe_clear,
                                              .encode = tokenizer_bpe_encode,
-                                             .decode = tokenizer_bpe_decode,
+                                             .text_of = tokenizer_bpe_text_of,
                                              .meaning = tokenizer_bpe_meaning};

@@ -211,5 +211,5 @@ const struct tokenizer_ops tokenizer_json = {.name = "json",
                                              .load = load_folder,
                                              .clear = tokenizer_bpe_clear,
                                              .encode = tokenizer_bpe_encode,
-                                             .decode = tokenizer_bpe_decode,
+                                             .text_of = tokenizer_bpe_text_of,
                                              .meaning = tokenizer_bpe_meaning};

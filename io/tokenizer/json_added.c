@@ -74,7 +74,8 @@ static bool read_token(struct json_loader *loader, struct json_node node, int64_
                               .bytes = strlen(name),
                               .id = (int32_t)id,
                               .takes_left = json_flag(node, "lstrip", false),
-                              .takes_right = json_flag(node, "rstrip", false)};
+                              .takes_right = json_flag(node, "rstrip", false),
+                              .special = json_flag(node, "special", false)};
   json_refuse_setting(node, "single_word");
   json_warn_of_others(loader, node, known);
   if (out->bytes == 0 || out->bytes > ADDED_TOKEN_BYTES_MOST)
@@ -102,10 +103,10 @@ static void add_token(struct json_loader *loader, struct json_node node, int64_t
   const bool late = read_token(loader, node, id, *text, &token);
   if (node.file->status)
     return;
-  t->base.special[id] = json_flag(node, "special", false);
+  t->base.special[id] = token.special;
   enum status status = STATUS_OK;
   if (late && t->nfc)
-    status = nfc_text(t->nfc, token.text, token.bytes, &normal, &bytes);
+    status = nfc_text(t->nfc, token.text, token.bytes, &normal, &bytes, NULL);
   if (!status && normal && normal != token.text)
     status = json_fail(
         node, "is searched for in normalized text, but is not in the normal form C itself");

@@ -25,7 +25,7 @@ struct nfc {
   int64_t codes_room;
   uint64_t *keys; /* of a row of marks */
   int64_t keys_room;
-  struct text_buffer out;
+  struct text_buffer out, marks;
 };
 
 /* One check for all calls of utf8proc. */
@@ -76,7 +76,8 @@ enum status nfc_create(struct nfc **out)
   enum status status = mem_new(MEM_DATA, 1, out);
   if (status)
     return status;
-  (*out)->out.most = SIZE_MAX; /* a document that is not too long may become longer */
+  /* a document that is not too long may become longer */
+  (*out)->out.most = (*out)->marks.most = SIZE_MAX;
   int32_t code = 0;
   for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
     for (const int32_t end = code + runs[i]; code < end; code++)
@@ -91,6 +92,7 @@ void nfc_destroy(struct nfc *nfc)
   mem_free(nfc->codes);
   mem_free(nfc->keys);
   text_buffer_free(&nfc->out);
+  text_buffer_free(&nfc->marks);
   mem_free(nfc);
 }
 
@@ -191,17 +193,38 @@ static enum status append_segment(struct nfc *nfc, const char *text, size_t byte
   return status;
 }
 
-enum status nfc_text(struct nfc *nfc, const char *text, size_t bytes, const char **out,
-                     size_t *out_bytes)
+/* Marks of a part of the text, for what was appended to the output for it. */
+static enum status append_marks(struct nfc *nfc, const char *text, const unsigned char *marks,
+                                size_t bytes)
 {
+  const size_t more = nfc->out.bytes - nfc->marks.bytes;
+  unsigned char all = 0xFF;
+  if (more == bytes && memcmp(nfc->out.data + nfc->marks.bytes, text, bytes) == 0)
+    return text_buffer_append(&nfc->marks, (const char *)marks, bytes);
+  for (size_t i = 0; i < bytes; i++)
+    all &= marks[i];
+  for (size_t i = 0; i < more; i++)
+    text_buffer_append(&nfc->marks, (const char *)&all, 1);
+  return nfc->marks.status;
+}
+
+enum status nfc_text(struct nfc *nfc, const char *text, size_t bytes, const char **out,
+                     size_t *out_bytes, const unsigned char **marks)
+{
+  const unsigned char *of = marks ? *marks : NULL;
   size_t before, active = find_active(nfc, text, bytes, 0, &before), done = 0;
   text_buffer_clear(&nfc->out);
+  text_buffer_clear(&nfc->marks);
   while (active < bytes) {
     size_t end = active, length;
     while (end < bytes && !is_inert(nfc, (int32_t)utf8_decode(text + end, &length)))
       end += length;
-    enum status status = text_buffer_append(&nfc->out, text + done, before - done)
-                             ?: append_segment(nfc, text + before, end - before);
+    enum status status = text_buffer_append(&nfc->out, text + done, before - done);
+    if (of && !status)
+      status = append_marks(nfc, text + done, of + done, before - done);
+    status = status ?: append_segment(nfc, text + before, end - before);
+    if (of && !status)
+      status = append_marks(nfc, text + before, of + before, end - before);
     if (status)
       return status;
     done = end;
@@ -212,6 +235,10 @@ enum status nfc_text(struct nfc *nfc, const char *text, size_t bytes, const char
   if (done == 0)
     return STATUS_OK;
   enum status status = text_buffer_append(&nfc->out, text + done, bytes - done);
+  if (of && !status)
+    status = append_marks(nfc, text + done, of + done, bytes - done);
+  if (of)
+    *marks = (const unsigned char *)nfc->marks.data;
   *out = nfc->out.data;
   *out_bytes = nfc->out.bytes;
   return status;

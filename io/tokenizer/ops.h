@@ -25,13 +25,17 @@ struct tokenizer_ops {
   /* Gets its struct zeroed, except ops, folder and begin_of_text. */
   enum status (*load)(struct tokenizer *tokenizer);
   void (*clear)(struct tokenizer *tokenizer); /* frees what load() made in its own part */
-  /* Text is valid UTF-8; plain: added tokens are text. */
+  /* Text is valid UTF-8; plain: added tokens are text; marks: NULL, or flags of each byte. */
   enum status (*encode)(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain,
-                        struct tokenizer_tokens *out);
-  enum status (*decode)(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
-                        char **text, int64_t *bytes, int64_t *room); /* ids are in range */
+                        const unsigned char *marks, struct tokenizer_tokens *out);
+  const char *(*text_of)(const struct tokenizer *tokenizer, int32_t token,
+                         size_t *bytes);                  /* the id is in range */
   uint64_t (*meaning)(const struct tokenizer *tokenizer); /* equal for tokenizers of one meaning */
 };
+
+/* Room for `more` tokens, and with marks also for whether they are trained. */
+enum status tokenizer_tokens_reserve(struct tokenizer_tokens *out, size_t more,
+                                     const unsigned char *marks);
 
 extern const struct tokenizer_ops tokenizer_bytes;
 extern const struct tokenizer_ops tokenizer_gpt2;

@@ -211,6 +211,16 @@ enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder
   return file_write_all(file_path(folder, "generation_config.json").text, text, (size_t)bytes);
 }
 
+enum status tokenizer_tokens_reserve(struct tokenizer_tokens *out, size_t more,
+                                     const unsigned char *marks)
+{
+  const int64_t n = out->n + (int64_t)more;
+  enum status status = mem_grow(MEM_DATA, (void **)&out->id, &out->room, n, sizeof *out->id);
+  if (marks && !status)
+    status = mem_grow(MEM_DATA, (void **)&out->trained, &out->trained_room, n, 1);
+  return status;
+}
+
 enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
                              bool plain, struct tokenizer_tokens *out)
 {
@@ -218,7 +228,18 @@ enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size
   if (invalid >= 0)
     return status_set(STATUS_INPUT, "the text is not valid UTF-8 at its byte %lld (0x%02X)",
                       (long long)invalid, (unsigned char)text[invalid]);
-  return tokenizer->ops->encode(tokenizer, text, bytes, plain, out);
+  return tokenizer->ops->encode(tokenizer, text, bytes, plain, NULL, out);
+}
+
+enum status tokenizer_encode_marked(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                                    const unsigned char *marks, struct tokenizer_tokens *out)
+{
+  return tokenizer->ops->encode(tokenizer, text, bytes, false, marks, out);
+}
+
+const char *tokenizer_text_of(const struct tokenizer *tokenizer, int32_t token, size_t *bytes)
+{
+  return tokenizer->ops->text_of(tokenizer, token, bytes);
 }
 
 enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
@@ -229,5 +250,16 @@ enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *t
       return status_set(STATUS_INPUT, "token %lld is %d, but the tokenizer '%s' has ids 0 to %lld",
                         (long long)i, tokens[i], tokenizer->ops->name,
                         (long long)tokenizer->vocab - 1);
-  return tokenizer->ops->decode(tokenizer, tokens, n, text, bytes, room);
+  for (int64_t i = 0; i < n; i++) {
+    if (tokens[i] == tokenizer->end_of_text || tokens[i] == tokenizer->begin_of_text)
+      continue;
+    size_t length = 0;
+    const char *piece = tokenizer->ops->text_of(tokenizer, tokens[i], &length);
+    const enum status status = mem_grow(MEM_DATA, (void **)text, room, *bytes + (int64_t)length, 1);
+    if (status)
+      return status;
+    memcpy(*text + *bytes, piece, length);
+    *bytes += (int64_t)length;
+  }
+  return STATUS_OK;
 }

@@ -59,16 +59,30 @@ struct tokenizer_text tokenizer_id_text(
 enum tokenizer_match { TOKENIZER_SAME, TOKENIZER_OTHER, TOKENIZER_UNKNOWN };
 enum tokenizer_match tokenizer_compare(const struct tokenizer_id *a, const struct tokenizer_id *b);
 
-/* Starts zeroed. The caller frees `id` with mem_free. */
+/* Starts zeroed. The caller frees both arrays with mem_free. */
 struct tokenizer_tokens {
   int32_t *id;
-  int64_t n, room;
+  uint8_t *trained; /* of tokenizer_encode_marked(): 1, or 0 */
+  int64_t n, room, trained_room;
 };
 /* Append the tokens of valid UTF-8 text to *out, without beginning and end of text. Added tokens
  * (<|im_start|>) that are written in the text become those tokens, as in the reference library.
  * `plain`: they are ordinary text. For untrusted text, which must not contain control tokens. */
 enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
                              bool plain, struct tokenizer_tokens *out);
+/* Flags of a byte of a text. */
+enum tokenizer_mark {
+  TOKENIZER_TRAINED = 1,
+  TOKENIZER_SPECIAL = 2 /* it may be part of a special token that is written in the text */
+};
+/* The same for a text with a byte of flags for each of its bytes. A special token is found only
+ * where all its bytes may be one; so the tokens are those of tokenizer_encode(, false, ) unless
+ * others hold the name of one. A token is trained if all its bytes are. */
+enum status tokenizer_encode_marked(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                                    const unsigned char *marks, struct tokenizer_tokens *out);
+/* The bytes of a token, as they are found in a text; valid as long as the tokenizer. *bytes 0: the
+ * end of text of `bytes`. */
+const char *tokenizer_text_of(const struct tokenizer *tokenizer, int32_t token, size_t *bytes);
 /* Append the bytes of the tokens to *text (*bytes used, *room allocated); beginning and end of text
  * give nothing, other added tokens their names. Bytes may be a part of a character. */
 enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,

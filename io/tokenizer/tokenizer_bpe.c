@@ -15,6 +15,7 @@ void tokenizer_bpe_clear(struct tokenizer *tokenizer)
   for (int i = 0; i < t->steps; i++) {
     split_destroy(t->step[i].split);
     text_buffer_free(&t->step[i].text);
+    text_buffer_free(&t->step[i].marks);
   }
   nfc_destroy(t->nfc);
   added_tokens_free(&t->added);
@@ -23,11 +24,6 @@ void tokenizer_bpe_clear(struct tokenizer *tokenizer)
 }
 
 /* ---- encoding */
-
-static enum status reserve(struct tokenizer_tokens *out, size_t more)
-{
-  return mem_grow(MEM_DATA, (void **)&out->id, &out->room, out->n + (int64_t)more, sizeof *out->id);
-}
 
 static enum status rewrite(struct tokenizer_step *step, const char *text, size_t bytes)
 {
@@ -45,61 +41,143 @@ static enum status rewrite(struct tokenizer_step *step, const char *text, size_t
   return out->status;
 }
 
+/* Flags of the rewritten text: of a byte and its spelling, and of the text's first byte for a
+ * space before it. */
+static enum status rewrite_marks(struct tokenizer_step *step, const char *text, size_t bytes,
+                                 const unsigned char **marks)
+{
+  struct text_buffer *out = &step->marks;
+  char character[BPE_SPELLED_MOST];
+  if (!*marks)
+    return STATUS_OK;
+  const char *flags = (const char *)*marks;
+  text_buffer_clear(out);
+  if (step->kind == STEP_SPACE && *text != ' ')
+    text_buffer_append(out, flags, 1);
+  for (size_t i = 0; i < bytes; i++) {
+    const bool continues = ((unsigned char)text[i] & 0xC0) == 0x80;
+    size_t n = step->kind == STEP_SPELL ? bpe_spell_byte((unsigned char)text[i], character)
+                                        : step->kind != STEP_UNSPELL || !continues;
+    for (; n > 0; n--)
+      text_buffer_append(out, flags + i, 1);
+  }
+  *marks = (const unsigned char *)out->data;
+  return out->status;
+}
+
+/* Whether the tokens from `first` on are trained. Their bytes are those of a word. */
+static void mark_tokens(const struct tokenizer_bpe *t, int64_t first, const unsigned char *marks,
+                        struct tokenizer_tokens *out)
+{
+  for (size_t bytes; first < out->n; first++, marks += bytes) {
+    unsigned char all = TOKENIZER_TRAINED;
+    (void)bpe_token(t->bpe, out->id[first], &bytes);
+    for (size_t i = 0; i < bytes; i++)
+      all &= marks[i];
+    out->trained[first] = all;
+  }
+}
+
+static enum status encode_word(struct tokenizer_bpe *t, const char *text, size_t bytes,
+                               const unsigned char *marks, struct tokenizer_tokens *out)
+{
+  const int64_t first = out->n;
+  const enum status status = tokenizer_tokens_reserve(out, bytes, marks)
+                                 ?: bpe_encode_word(t->bpe, text, bytes, out->id, &out->n);
+  if (marks && !status)
+    mark_tokens(t, first, marks, out);
+  return status;
+}
+
 /* The steps from `first` on. A pattern looks at its piece only, never at the text around it. */
 static enum status encode_pieces(struct tokenizer_bpe *t, int first, const char *text, size_t bytes,
-                                 struct tokenizer_tokens *out)
+                                 const unsigned char *marks, struct tokenizer_tokens *out)
 {
   struct tokenizer_step *step = &t->step[first];
   enum status status = STATUS_OK;
   if (first == t->steps)
-    return reserve(out, bytes) ?: bpe_encode_word(t->bpe, text, bytes, out->id, &out->n);
+    return encode_word(t, text, bytes, marks, out);
   if (step->kind != STEP_SPLIT)
     return rewrite(step, text, bytes)
-               ?: encode_pieces(t, first + 1, step->text.data, step->text.bytes, out);
+               ?: rewrite_marks(step, text, bytes, &marks)
+               ?: encode_pieces(t, first + 1, step->text.data, step->text.bytes, marks, out);
   for (size_t at = 0, begin, end; at < bytes && !status; at = end) {
     status = split_next(step->split, text, bytes, at, &begin, &end);
     if (!status && begin < end)
-      status = encode_pieces(t, first + 1, text + begin, end - begin, out);
+      status =
+          encode_pieces(t, first + 1, text + begin, end - begin, marks ? marks + begin : NULL, out);
   }
   return status;
 }
 
-/* Passes the text around added tokens on: around those of the first kind, it is normalized, and
- * then the `late` ones are found in it. */
-static enum status encode_around(struct tokenizer_bpe *t, bool late, const char *text, size_t bytes,
-                                 bool plain, struct tokenizer_tokens *out);
-static enum status encode_between(struct tokenizer_bpe *t, bool late, const char *text,
-                                  size_t bytes, bool plain, struct tokenizer_tokens *out)
+/* A text, its flags or NULL, and whether added tokens are text. */
+struct piece {
+  const char *text;
+  size_t bytes;
+  const unsigned char *marks;
+  bool plain;
+};
+
+static struct piece part_of(const struct piece *piece, size_t begin, size_t end)
 {
-  if (late)
-    return encode_pieces(t, 0, text, bytes, out);
-  return (t->nfc ? nfc_text(t->nfc, text, bytes, &text, &bytes) : STATUS_OK)
-             ?: encode_around(t, true, text, bytes, plain, out);
+  return (struct piece){piece->text + begin, end - begin,
+                        piece->marks ? piece->marks + begin : NULL, piece->plain};
 }
 
-static enum status encode_around(struct tokenizer_bpe *t, bool late, const char *text, size_t bytes,
-                                 bool plain, struct tokenizer_tokens *out)
+/* Passes the text around added tokens on: around those of the first kind, it is normalized, and
+ * then the `late` ones are found in it. */
+static enum status encode_around(struct tokenizer_bpe *t, bool late, const struct piece *piece,
+                                 struct tokenizer_tokens *out);
+static enum status encode_between(struct tokenizer_bpe *t, bool late, struct piece piece,
+                                  struct tokenizer_tokens *out)
+{
+  if (late)
+    return encode_pieces(t, 0, piece.text, piece.bytes, piece.marks, out);
+  return (t->nfc
+              ? nfc_text(t->nfc, piece.text, piece.bytes, &piece.text, &piece.bytes, &piece.marks)
+              : STATUS_OK)
+             ?: encode_around(t, true, &piece, out);
+}
+
+static enum status add_match(const struct piece *piece, const struct added_match *match,
+                             struct tokenizer_tokens *out)
+{
+  const enum status status = tokenizer_tokens_reserve(out, 1, piece->marks);
+  if (status)
+    return status;
+  if (piece->marks) {
+    out->trained[out->n] = TOKENIZER_TRAINED;
+    for (size_t i = match->at; i < match->after; i++)
+      out->trained[out->n] &= piece->marks[i];
+  }
+  out->id[out->n++] = match->id;
+  return STATUS_OK;
+}
+
+static enum status encode_around(struct tokenizer_bpe *t, bool late, const struct piece *piece,
+                                 struct tokenizer_tokens *out)
 {
   const struct added_tokens *added = late ? &t->added_late : &t->added;
   struct added_match match;
   enum status status = STATUS_OK;
   size_t taken = 0;
   for (size_t from = 0;
-       !status && !plain && added_tokens_find(added, text, bytes, from, taken, &match);
+       !status && !piece->plain &&
+       added_tokens_find(added, piece->text, piece->bytes, piece->marks, from, taken, &match);
        from = match.after) {
     if (match.begin > taken)
-      status = encode_between(t, late, text + taken, match.begin - taken, plain, out);
-    status = status ?: reserve(out, 1);
-    if (!status)
-      out->id[out->n++] = match.id;
+      status = encode_between(t, late, part_of(piece, taken, match.begin), out);
+    status = status ?: add_match(piece, &match, out);
     taken = match.end;
   }
-  return !status && taken < bytes ? encode_between(t, late, text + taken, bytes - taken, plain, out)
-                                  : status;
+  return !status && taken < piece->bytes
+             ? encode_between(t, late, part_of(piece, taken, piece->bytes), out)
+             : status;
 }
 
 enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                 bool plain, struct tokenizer_tokens *out)
+                                 bool plain, const unsigned char *marks,
+                                 struct tokenizer_tokens *out)
 {
   struct tokenizer_bpe *t = (struct tokenizer_bpe *)tokenizer;
   if (bytes > TEXT_MOST)
@@ -107,27 +185,12 @@ enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, 
         STATUS_INPUT,
         "a text of %zu bytes is too long to encode in one piece; split it into texts of at most %d",
         bytes, TEXT_MOST);
-  return encode_around(t, false, text, bytes, plain, out);
+  return encode_around(t, false, &(struct piece){text, bytes, marks, plain}, out);
 }
 
-/* ---- decoding */
-
-enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_t *tokens,
-                                 int64_t n, char **text, int64_t *bytes, int64_t *room)
+const char *tokenizer_bpe_text_of(const struct tokenizer *tokenizer, int32_t token, size_t *bytes)
 {
-  const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
-  for (int64_t i = 0; i < n; i++) {
-    if (tokens[i] == tokenizer->end_of_text || tokens[i] == tokenizer->begin_of_text)
-      continue;
-    size_t length = 0;
-    const char *piece = bpe_token(t->bpe, tokens[i], &length);
-    enum status status = mem_grow(MEM_DATA, (void **)text, room, *bytes + (int64_t)length, 1);
-    if (status)
-      return status;
-    memcpy(*text + *bytes, piece, length);
-    *bytes += (int64_t)length;
-  }
-  return STATUS_OK;
+  return bpe_token(((const struct tokenizer_bpe *)tokenizer)->bpe, token, bytes);
 }
 
 /* ---- meaning */

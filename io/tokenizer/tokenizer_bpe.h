@@ -21,7 +21,7 @@ enum tokenizer_step_kind {
 struct tokenizer_step {
   enum tokenizer_step_kind kind;
   struct split *split; /* of STEP_SPLIT */
-  struct text_buffer text;
+  struct text_buffer text, marks;
 };
 
 struct tokenizer_bpe {
@@ -39,9 +39,9 @@ struct tokenizer_bpe {
 /* Parts of the ops table. */
 void tokenizer_bpe_clear(struct tokenizer *tokenizer);
 enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
-                                 bool plain, struct tokenizer_tokens *out);
-enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_t *tokens,
-                                 int64_t n, char **text, int64_t *bytes, int64_t *room);
+                                 bool plain, const unsigned char *marks,
+                                 struct tokenizer_tokens *out);
+const char *tokenizer_bpe_text_of(const struct tokenizer *tokenizer, int32_t token, size_t *bytes);
 uint64_t tokenizer_bpe_meaning(const struct tokenizer *tokenizer);
 
 /* Add a step; `path` names the file in messages, `rule` is of STEP_SPLIT, else NULL. */

@@ -66,6 +66,41 @@ static void check_ids(const char *name, int64_t document, const char *line,
              tokens->n);
 }
 
+/* Flags. All bytes of the template: the tokens of a text without flags. All bytes of others: no
+ * special token. `bytes`: the tokens have the bytes of the text, and parts of it are trained. */
+static void check_marks(struct tokenizer *tokenizer, const struct text *text, bool bytes,
+                        const struct tokenizer_tokens *expected)
+{
+  struct tokenizer_tokens tokens = {0};
+  unsigned char *marks = NULL;
+  must(mem_alloc(MEM_DATA, (size_t)text->n + 1, (void **)&marks));
+  memset(marks, TOKENIZER_SPECIAL | TOKENIZER_TRAINED, (size_t)text->n);
+  for (int64_t i = 0; bytes && i < text->n; i++)
+    marks[i] ^= (i * i / 7) % 13 < 2;
+  must(tokenizer_encode_marked(tokenizer, text->data, (size_t)text->n, marks, &tokens));
+  assert_int_equal(tokens.n, expected->n);
+  if (tokens.n > 0)
+    assert_memory_equal(tokens.id, expected->id, (size_t)tokens.n * sizeof *tokens.id);
+  int64_t at = 0;
+  for (int64_t i = 0; i < tokens.n; i++) {
+    size_t length;
+    bool all = true;
+    (void)tokenizer_text_of(tokenizer, tokens.id[i], &length);
+    for (size_t k = 0; bytes && k < length; k++)
+      all &= marks[at++] & TOKENIZER_TRAINED;
+    assert_int_equal(tokens.trained[i], all);
+  }
+  assert_true(!bytes || at == text->n);
+  memset(marks, 0, (size_t)text->n);
+  tokens.n = 0;
+  must(tokenizer_encode_marked(tokenizer, text->data, (size_t)text->n, marks, &tokens));
+  for (int64_t i = 0; i < tokens.n; i++)
+    assert_false(tokens.trained[i] || tokenizer_is_special(tokenizer, tokens.id[i]));
+  mem_free(tokens.id);
+  mem_free(tokens.trained);
+  mem_free(marks);
+}
+
 /* `decoded`: what the tokens stand for, a document after another; NULL: the document. */
 static void check_corpus(const char *name, const struct text *decoded)
 {
@@ -81,6 +116,7 @@ static void check_corpus(const char *name, const struct text *decoded)
     must(utf8_replace(at, strlen(at), &document.data, &document.n, &document.room));
     must(tokenizer_encode(tokenizer, document.data, (size_t)document.n, false, &tokens));
     check_ids(name, documents, line, &tokens);
+    check_marks(tokenizer, &document, !decoded, &tokens);
     line = strchr(line, '\n') + 1;
 
     document.n = 0; /* end and beginning of text would give nothing */
@@ -269,8 +305,40 @@ static void check_ends(const char *expected)
   tokenizer_destroy(tokenizer);
 }
 
+/* The same with flags: [ab] is trained, (ab) is what others say. A trained token comes out as
+ * *ab. */
+static void check_marked(const char *text, const char *expected)
+{
+  struct tokenizer *tokenizer = NULL;
+  struct tokenizer_tokens tokens = {0};
+  char found[512] = "", bare[128];
+  unsigned char marks[128], mark = TOKENIZER_SPECIAL;
+  size_t n = 0;
+  for (const char *c = text; *c; c++)
+    if (*c == '[' || *c == ']') {
+      mark ^= TOKENIZER_TRAINED;
+    } else if (*c == '(' || *c == ')') {
+      mark ^= TOKENIZER_SPECIAL;
+    } else {
+      bare[n] = *c;
+      marks[n++] = mark;
+    }
+  must(tokenizer_create("json", folder, &tokenizer));
+  must(tokenizer_encode_marked(tokenizer, bare, n, marks, &tokens));
+  for (int64_t i = 0; i < tokens.n; i++) {
+    size_t bytes;
+    const char *piece = tokenizer_text_of(tokenizer, tokens.id[i], &bytes);
+    snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s%.*s", i ? "|" : "",
+             tokens.trained[i] ? "*" : "", (int)bytes, piece);
+  }
+  assert_string_equal(found, expected);
+  mem_free(tokens.id);
+  mem_free(tokens.trained);
+  tokenizer_destroy(tokenizer);
+}
+
 /* Expected: "TEXT -> TOKENS / TEXT -> TOKENS". */
-static void check_token_row(const char *change, const char *expected)
+static void check_pairs(const char *change, const char *expected, rows_check *check)
 {
   char *pairs = mem_strdup(expected);
   put_row(change, ends);
@@ -282,14 +350,25 @@ static void check_token_row(const char *change, const char *expected)
       next += strlen(" / ");
     }
     *tokens = '\0';
-    check_tokens(text, tokens + strlen(" -> "));
+    check(text, tokens + strlen(" -> "));
   }
   mem_free(pairs);
+}
+
+static void check_token_row(const char *change, const char *expected)
+{
+  check_pairs(change, expected, check_tokens);
+}
+
+static void check_marked_row(const char *change, const char *expected)
+{
+  check_pairs(change, expected, check_marked);
 }
 
 TEST(test_tokens)
 {
   rows_each(ROWS, "tokens", check_token_row);
+  rows_each(ROWS, "marked", check_marked_row);
   check_tokens("", "");
 }
 
@@ -668,7 +747,7 @@ static void check_nfc(const char *text, const char *expected)
   const size_t most = text_document_most;
   text_document_most = strlen(text); /* the normal form of a document may be longer than that */
   must(nfc_create(&nfc));
-  must(nfc_text(nfc, text, strlen(text), &out, &bytes));
+  must(nfc_text(nfc, text, strlen(text), &out, &bytes, NULL));
   text_document_most = most;
   char *found = mem_printf("%.*s", (int)bytes, out);
   if (strcmp(expected, "no copy") == 0)
@@ -700,7 +779,7 @@ TEST(test_many_marks)
   for (int i = 0; i < MARKS; i++)
     memcpy(text + 1 + 2 * i, i % 2 ? "\u0316" : "\u0300", 2); /* below, class 220; above, 230 */
   double begin = clock_s();
-  must(nfc_text(nfc, text, 2 * MARKS + 1, &out, &bytes));
+  must(nfc_text(nfc, text, 2 * MARKS + 1, &out, &bytes, NULL));
   assert_true(clock_s() - begin < 60);
   assert_int_equal(bytes, 2 * MARKS + 1);
   for (size_t i = 0; i < MARKS; i++)
