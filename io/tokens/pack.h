@@ -52,5 +52,5 @@ void pack_destroy(struct pack *pack); /* takes NULL */
 struct pack_facts pack_facts(const struct pack *pack);
 /* The pieces of row `index`, counted over all epochs, in *out, which is valid until the next call.
  * Returns their number. No allocation. Rows that follow each other are found at once. A search from
- * the first row takes 0.3 us per document. One thread at a time. */
+ * the first row takes about 1 us per document. One thread at a time. */
 int pack_row(struct pack *pack, int64_t index, const struct pack_piece **out);

@@ -161,7 +161,7 @@ static double tokens_per_s(const struct measurement *m)
 /* Floating-point operations of one rank. */
 static double model_flops(const struct measurement *m)
 {
-  return job_step_flops(m->job) / step_seconds(m) / comm_ranks(m->job->comm);
+  return job_step_flops(m->job, 0, 0) / step_seconds(m) / comm_ranks(m->job->comm);
 }
 
 static void print_speed(struct measurement *m)

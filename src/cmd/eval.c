@@ -23,7 +23,7 @@ static const struct option table[] = {
 static void print_count(const struct evaluation *e, int64_t batches)
 {
   printf("%lld", (long long)e->tokens);
-  if (e->tokens < e->all)
+  if (e->limited)
     printf(" of %lld tokens: eval.batches=%lld, 0 scores all", (long long)e->all,
            (long long)batches);
   else

@@ -197,9 +197,22 @@ const struct option deck_table[] = {
      .example = "2048", .text = "Length of a training sequence, 0 for model.context."},
     {INT(data.micro_batch, "0", 0, 1 << 30), .unit = "sequences", .example = "4", .chosen = true,
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
+    {CHOICE(data.pack, "auto", LIST("auto", "false", "true")), .effect = EFFECT_ORDER,
+     .example = "true",
+     .text = "Packing of whole documents into sequences. Attention and positions of a packed "
+             "document begin with it, and padding fills the rest of a sequence.\n"
+             "  auto  pack a source that has tokens which are not trained, such as conversations\n"
+             "  false  a sequence is data.sequence tokens in a row, of any documents\n"
+             "  true  pack every source"},
+    {"data.long", OPTION_CHOICE, AT(data.over), "cut", .choices = LIST("cut", "drop", "split"),
+     .effect = EFFECT_ORDER, .example = "split",
+     .text = "Treatment of documents that exceed a sequence.\n"
+             "  cut  train on their first data.sequence tokens\n"
+             "  drop  leave them out\n"
+             "  split  cut them into documents of data.sequence tokens and a rest"},
     {KEY(BOOL, data.reorder, "false"), .unhashed = true,
-     .text = "Allow a resume that changes the order of samples. Other training data, other "
-             "data.weights, another data.sequence or another run.seed change it. Some samples are "
+     .text = "Allow a resume that changes the order of samples. Other training data, data.weights, "
+             "data.pack, data.long, data.sequence or run.seed change it. Some samples are "
              "then seen twice, and others not at all."},
     {KEY(BOOL, data.verify, "false"),
      .text = "Check all token shards before the first step. This reads every shard and compares "
@@ -267,7 +280,7 @@ const struct option deck_table[] = {
     {INT(compress.warmup, "0", 0, INT64_C(1) << 32), .effect = EFFECT_MATH, .unit = "updates",
      .example = "100",
      .text = "Updates at the start that use no gradient codec. A resumed run continues to count. "
-             "Steps that are skipped because they are not finite do not count."},
+             "Steps that are skipped do not count."},
     {INT(compress.sample, "0", 0, INFINITY), .unit = "steps", .example = "50", .unhashed = true,
      .text = "Steps between tests of message errors, 0 for none. A test compares up to 65,536 "
              "elements of each unit and rank with their decoded values. It does not change the "
@@ -590,6 +603,7 @@ enum status deck_vary(const struct deck *from, const char *assignments, struct d
   *out = (struct deck){0};
   *changes = 0;
   enum status status = options_copy(from->set, out, &out->set);
+  memcpy(out->rows, from->rows, sizeof out->rows);
   for (char *word = strtok_r(words, " ", &rest); word && !status; word = strtok_r(NULL, " ", &rest))
     status = options_assign(out->set, word) ?: note_change(from, word, changes, size);
   if (!status && strstr(assignments, "tiers.preset="))

@@ -35,6 +35,8 @@ enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16, DEC
 enum deck_fp8_scales { DECK_FP8_SCALES_AUTO, DECK_FP8_SCALES_GROUPS, DECK_FP8_SCALES_TENSOR };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
+enum deck_pack { DECK_PACK_AUTO, DECK_PACK_NO, DECK_PACK_YES };
+enum deck_long { DECK_LONG_CUT, DECK_LONG_DROP, DECK_LONG_SPLIT };
 enum deck_hops { DECK_HOPS_AUTO, DECK_HOPS_ONE, DECK_HOPS_TWO };
 /* clang-format on */
 
@@ -74,6 +76,8 @@ struct deck {
   struct {
     struct option_strings train, val, weights;
     int64_t batch, sequence, micro_batch;
+    enum deck_pack pack;
+    enum deck_long over; /* data.long */
     bool reorder, verify;
   } data;
   struct {
@@ -130,6 +134,11 @@ struct deck {
     int64_t every, batches;
     double target;
   } eval;
+  /* Of the rows of training data, then of validation data: job_look_at_data(). */
+  struct deck_rows {
+    bool packed;    /* of any source */
+    double squares; /* mean sum of the squares of the lengths of a row's documents; 0: whole rows */
+  } rows[2];
   struct option_set *set; /* owns the strings above */
 };
 

@@ -600,6 +600,11 @@ enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double l
   return status;
 }
 
+void exec_skip(struct exec *exec)
+{
+  exec->next_step++; /* of no use before the first step, which may have any number */
+}
+
 enum status exec_end(struct exec *exec, struct exec_result *result)
 {
   struct exec_result mine = {0};

@@ -122,6 +122,8 @@ enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double l
 enum status exec_end(struct exec *exec, struct exec_result *result);
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr,
                       struct exec_result *result);
+/* The step that would come next is not run, and changes nothing. No step is running. Local. */
+void exec_skip(struct exec *exec);
 /* The error of the messages of a unit's gradient in the last step that measured it, on this rank:
  * sums over all messages, and the residual. Normalized. Zeros if nothing is measured. Call it after
  * exec_end(). Local. */

@@ -53,6 +53,11 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
   input->sources = use == JOB_BENCH || use == JOB_GENERATE ? 1
                    : input->mode == PLAN_EVAL && vals > 0  ? vals
                                                            : deck->data.train.n;
+  if (use != JOB_BENCH && use != JOB_GENERATE) {
+    const struct deck_rows *rows = &deck->rows[input->mode == PLAN_EVAL];
+    input->positions = input->documents = rows->packed;
+    input->squares = rows->squares;
+  }
   input->optim = optim_settings(deck);
   if (use == JOB_EVAL || use == JOB_GENERATE) {
     shape_without_batch(deck, input);

@@ -105,12 +105,18 @@ int64_t job_planned_bytes(const struct job *job)
   return job_arena_bytes(job_list_plans(job, plans), plans);
 }
 
-double job_step_flops(const struct job *job)
+static double pass_flops(const struct model *model, struct model_shape s)
 {
-  const struct model_shape s = {job->shape.micro_batch, job->shape.sequence};
-  const double micro = job->model->blocks * job->model->ops->block_flops(job->model, s) +
-                       job->model->ops->head_flops(job->model, s);
-  return 3 * micro * (double)job->shape.micros * comm_ranks(job->comm);
+  return model->blocks * model->ops->block_flops(model, s) + model->ops->head_flops(model, s);
+}
+
+double job_step_flops(const struct job *job, int64_t tokens, double squares)
+{
+  const struct model_shape micro = {job->shape.micro_batch, job->shape.sequence, 0},
+                           all = {1, tokens, squares};
+  return squares > 0 ? 3 * pass_flops(job->model, all)
+                     : 3 * pass_flops(job->model, micro) * (double)job->shape.micros *
+                           comm_ranks(job->comm);
 }
 
 /* Collective. */
@@ -164,7 +170,7 @@ enum status job_begin(struct comm *comm, struct deck *deck, struct job **out)
 static enum status take_place(struct job *job)
 {
   watchdog_start(job->start, "taking its place on the node");
-  return job_take_place(job) ?: read_device_memory(job);
+  return job_look_at_data(job->comm, job->deck) ?: job_take_place(job) ?: read_device_memory(job);
 }
 
 enum status job_check(struct job *job, enum job_use use)

@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "exec/exec.h"
 #include "exec/trace.h"
+#include "io/tokens/tokens.h"
 #include "job/prefetch.h"
 #include "topo/topo.h"
 
@@ -105,6 +106,12 @@ enum status job_check(struct job *job, enum job_use use);
 void job_clear(struct job *job);
 void job_destroy(struct job *job); /* takes NULL; Collective */
 
+/* Whether the rows of a source hold whole documents. Local, pure. */
+bool job_packs(const struct deck *deck, const struct token_set *set);
+/* Fills deck->rows from the folders that the deck names, as far as they are there. A mean is that
+ * of the first documents of a source. Collective. */
+enum status job_look_at_data(struct comm *comm, struct deck *deck);
+
 /* The model that a deck describes, with its frozen parameters, packed for `ranks` ranks. `compute`
  * is the type of a job_place. Local. */
 enum status job_model(const struct deck *deck, enum dtype compute, int ranks, struct model **out);
@@ -184,9 +191,16 @@ static inline struct exec *job_trainer(const struct job *job)
 }
 /* The next `steps` steps of that plan are those from `first` on: prefetch_begin(). Local. */
 void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t steps);
+/* Wait until the prefetch thread has read all micro-batches of a step, or return its failure.
+ * Local.
+ */
+enum status job_await_read(struct job *job, enum plan_mode mode, int64_t step);
+/* The next step of the plan, which was read, is not run. Local. */
+void job_skip_step(struct job *job, enum plan_mode mode, struct exec *exec);
 /* Floating-point operations of matrix products in a training step of all ranks, forward and
- * backward. Local. */
-double job_step_flops(const struct job *job);
+ * backward: of `tokens` tokens that are not padding, in documents whose lengths have this sum of
+ * squares; 0: of whole rows. Local. */
+double job_step_flops(const struct job *job, int64_t tokens, double squares);
 /* Asks the kernel for the NUMA nodes of touched pages of arenas in host memory. Logs that the pages
  * are near the cores of rank 0, or the share that is not on the lowest rank with such pages. Logs
  * also if the kernel gives no answer. Logs nothing if nothing is bound. Local. */

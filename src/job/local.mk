@@ -20,6 +20,7 @@ src_job_libjob_a_SOURCES = \
 	src/job/rates.h \
 	src/job/rates_cache.c \
 	src/job/rates_measure.c \
+	src/job/rows.c \
 	src/job/search.c \
 	src/job/search.h \
 	src/job/start.c \

@@ -110,6 +110,25 @@ static enum status wait_for_read(struct prefetch *prefetch, int64_t at)
                 : STATUS_OK; /* the thread no longer changes it */
 }
 
+enum status prefetch_await(struct prefetch *prefetch, int64_t step)
+{
+  pthread_mutex_lock(&prefetch->mutex);
+  while (prefetch->read < (step - prefetch->first + 1) * prefetch->micros &&
+         !prefetch->failure.code)
+    pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
+  const bool failed = prefetch->failure.code != STATUS_OK;
+  pthread_mutex_unlock(&prefetch->mutex);
+  return failed ? status_restore(&prefetch->failure) : STATUS_OK;
+}
+
+void prefetch_skip(struct prefetch *prefetch)
+{
+  pthread_mutex_lock(&prefetch->mutex);
+  prefetch->taken += prefetch->micros;
+  pthread_cond_broadcast(&prefetch->changed);
+  pthread_mutex_unlock(&prefetch->mutex);
+}
+
 enum status prefetch_load(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
   struct prefetch *prefetch = arg;

@@ -18,6 +18,11 @@ void prefetch_destroy(struct prefetch *prefetch);
 /* The next steps are the `steps` (at most 2^32) ones from `first` on. Their tokens are read from
  * now on. `load` may change before this call, once all announced steps have been taken. Local. */
 void prefetch_begin(struct prefetch *prefetch, int64_t first, int64_t steps);
+/* Wait until all micro-batches of an announced step were read, or return the failure of a read. The
+ * step before it was taken. Local. */
+enum status prefetch_await(struct prefetch *prefetch, int64_t step);
+/* The next step, which was read, counts as taken. Local. */
+void prefetch_skip(struct prefetch *prefetch);
 /* An exec_load of the announced micro-batches, in order. It waits for the read. A failed read is
  * reported here, when its turn comes, and no read follows it. */
 exec_load prefetch_load;

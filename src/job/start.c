@@ -127,6 +127,17 @@ void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t
   prefetch_begin(job->prefetch[mode], first, steps);
 }
 
+enum status job_await_read(struct job *job, enum plan_mode mode, int64_t step)
+{
+  return prefetch_await(job->prefetch[mode], step);
+}
+
+void job_skip_step(struct job *job, enum plan_mode mode, struct exec *exec)
+{
+  prefetch_skip(job->prefetch[mode]);
+  exec_skip(exec);
+}
+
 enum status job_end_trace(struct job *job, struct trace_summary *out)
 {
   *out = (struct trace_summary){0};

@@ -411,9 +411,11 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
 }
 
 /* Pairs of a query and a key that it sees, of one head of one sequence: half of all, or a band. */
-static double pairs(double T, double window)
+static double pairs(struct model_shape s, double window)
 {
-  return window > 0 && window < T ? window * T - window * window / 2 : T * T / 2;
+  const double T = (double)s.T, all = s.squares > 0 ? s.squares / 2 : T * T / 2,
+               most = window * T - window * window / 2;
+  return window > 0 && window < T && most < all ? most : all;
 }
 
 /* The mean over the blocks, of which some may have a window. */
@@ -423,7 +425,7 @@ static double block_flops(const struct model *model, struct model_shape s)
   const struct sizes n = sizes_of(model, s);
   double B = (double)s.B, T = (double)s.T, L = (double)c->layers, open = (double)c->window_from;
   double projections = 2 * B * T * (double)n.C * (double)(n.qkv + n.heads + n.up + n.F);
-  double seen = (open * pairs(T, 0) + (L - open) * pairs(T, (double)c->window)) / L;
+  double seen = (open * pairs(s, 0) + (L - open) * pairs(s, (double)c->window)) / L;
   return projections + 4 * B * seen * (double)n.heads; /* q k^T and p v */
 }
 

@@ -86,6 +86,8 @@ static inline int model_last_unit(const struct model *model)
 /* The shape of one micro-batch. */
 struct model_shape {
   int64_t B, T;
+  double squares; /* for block_flops: mean sum of squares of the lengths of a sequence's documents;
+                     0: T x T */
 };
 
 /* The input of one micro-batch. Each pointer is NULL if the pass or the data have no such input. */

@@ -227,7 +227,8 @@ struct plan_input {
   struct optim_settings optim;        /* equal on all ranks */
   bool weights, positions, documents; /* optional arrays of struct model_batch that the data have;
                                          PLAN_GENERATE: none */
-  int sources;                        /* of the data, whose losses are summed apart; 0: one */
+  int sources;    /* of the data, whose losses are summed apart; 0: one */
+  double squares; /* for forecasts: deck_rows.squares */
 };
 
 /* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:

@@ -57,7 +57,8 @@ static struct cost traffic_cost(const struct pricing *p, double bytes)
 
 static struct model_shape shape_of(const struct pricing *p)
 {
-  return (struct model_shape){p->plan->input.shape.micro_batch, p->plan->input.shape.sequence};
+  const struct plan_input *input = &p->plan->input;
+  return (struct model_shape){input->shape.micro_batch, input->shape.sequence, input->squares};
 }
 
 /* An operation that mostly reads and writes its operands. A change counts as both. */

@@ -87,7 +87,7 @@ enum status train_check_data(struct comm *comm, const struct deck *deck, int64_t
     maker = (struct data_maker){.id = data_stream(&data).tokenizer, .of = data.of[0].dir};
   }
   if (!status && deck->eval.every) {
-    status = data_open(comm, deck, SPLIT_VAL, 1, &maker, &val);
+    status = data_open(comm, deck, SPLIT_VAL, sequence, &maker, &val);
     if (status == STATUS_INPUT)
       status_set(status, "%s%s", status_text(), evaluator_cure);
   }

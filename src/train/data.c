@@ -4,10 +4,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "io/checkpoint/checkpoint.h"
+#include "job/job.h"
 #include "job/model_source.h"
 
 static void fill_random(const struct data_order *order, int64_t sample, int32_t *tokens,
@@ -27,23 +30,96 @@ static void fill_random(const struct data_order *order, int64_t sample, int32_t 
   }
 }
 
-/* n inputs from token `at` on, and their targets. */
-static enum status read_row(struct token_set *set, int64_t at, int64_t n, int32_t *tokens,
-                            int32_t *targets)
+/* --- rows ------------------------------------------------------------------ */
+
+/* The arrays of one sequence; NULL: the plan has none. */
+struct row {
+  int32_t *tokens, *targets, *positions, *first;
+};
+
+static struct row row_of(const struct model_batch *batch, int64_t b, int64_t T)
 {
-  const enum status status =
-      token_set_read(set, at, n, &(struct token_range){.token = tokens})
-          ?: token_set_read(set, at + n, 1, &(struct token_range){.token = targets + n - 1});
-  if (!status)
-    memcpy(targets, tokens + 1, (size_t)(n - 1) * sizeof *tokens);
+  return (struct row){batch->tokens + b * T, batch->targets + b * T,
+                      batch->positions ? batch->positions + b * T : NULL,
+                      batch->first ? batch->first + b * T : NULL};
+}
+
+/* A document from position `at` of the row on. */
+static enum status fill_piece(const struct data_source *source, const struct pack_piece *piece,
+                              const struct row *row, int64_t at, struct data_counts *counts)
+{
+  const struct token_range range = {.token = source->token, .trained = source->trained};
+  const enum status status = token_set_read(source->set, piece->at, piece->n + 1, &range);
+  for (int64_t t = 0; t < piece->n && !status; t++) {
+    const bool trained = !source->trained || source->trained[t + 1];
+    row->tokens[at + t] = source->token[t];
+    row->targets[at + t] = trained ? source->token[t + 1] : -1;
+    counts->targets += trained;
+    if (row->positions)
+      row->positions[at + t] = (int32_t)t;
+    if (row->first)
+      row->first[at + t] = (int32_t)at;
+  }
+  counts->filled += piece->n;
+  counts->squares += piece->n * piece->n;
+  return status;
+}
+
+/* Each position of padding is a document of its own, which nothing attends to. */
+static void pad(const struct row *row, int64_t at, int64_t T)
+{
+  for (; at < T; at++) {
+    row->tokens[at] = 0;
+    row->targets[at] = -1;
+    if (row->positions)
+      row->positions[at] = 0;
+    if (row->first)
+      row->first[at] = (int32_t)at;
+  }
+}
+
+/* Row `number` of the source in its order. In order, none follows the last row. */
+static enum status load_row(const struct data_source *source, uint64_t seed, int s, int64_t number,
+                            const struct row *row, struct data_counts *counts)
+{
+  struct pack_piece window;
+  const struct pack_piece *piece = &window;
+  int64_t at = 0;
+  int n = 0;
+  if (source->in_order && number >= source->rows)
+    n = 0;
+  else if (source->pack)
+    n = pack_row(source->pack, number, &piece);
+  else {
+    const int64_t w = source->in_order ? number : token_order(seed, s, source->rows, number),
+                  left = token_set_stream(source->set).tokens - 1 - w * source->row;
+    window = (struct pack_piece){w * source->row, left < source->row ? left : source->row};
+    n = 1;
+  }
+  enum status status = STATUS_OK;
+  for (int p = 0; p < n && !status; at += piece[p++].n)
+    status = fill_piece(source, &piece[p], row, at, counts);
+  pad(row, at, source->row);
   return status;
 }
 
 void data_close(struct data_sources *data)
 {
-  for (int i = 0; i < data->n; i++)
+  for (int i = 0; i < data->n; i++) {
+    pack_destroy(data->of[i].pack);
+    mem_free(data->of[i].token);
+    mem_free(data->of[i].trained);
     token_set_close(data->of[i].set);
+  }
   data->n = 0;
+}
+
+bool data_is_whole(const struct data_sources *data)
+{
+  for (int i = 0; i < data->n; i++)
+    if (data->of[i].pack || data->of[i].trained || data->of[i].in_order)
+      return false;
+  return true;
 }
 
 /* The number of tokens of each further source counts too: where a source ends changes the order. */
@@ -104,113 +180,74 @@ int64_t data_part(const struct data_sources *data, int s, int64_t samples)
   return s == data->n - 1 ? samples : part_of(samples, data->of[s].share);
 }
 
-static enum status read_sample(const struct data_order *order, int64_t sample, int32_t *tokens,
-                               int32_t *targets, int32_t *source)
+static enum status load_sample(struct data_order *order, int64_t sample, int64_t step,
+                               const struct row *row, int32_t *source)
 {
   int64_t number;
   if (!order->data) {
-    fill_random(order, sample, tokens, targets);
+    fill_random(order, sample, row->tokens, row->targets);
     return STATUS_OK;
   }
   const int s = data_choose(order->data, sample, &number);
-  const struct data_source *of = &order->data->of[s];
   if (source)
     *source = s;
-  const int64_t T = order->shape.sequence,
-                window = token_order(order->seed, s, of->windows, number);
-  return read_row(of->set, window * T, T, tokens, targets);
+  return load_row(&order->data->of[s], order->seed, s, number, row, &order->counts[step & 1]);
 }
 
 enum status data_load_train(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
-  const struct data_order *order = arg;
+  struct data_order *order = arg;
   const struct deck_shape *shape = &order->shape;
   const int64_t position = order->rank * shape->rank_batch + micro * shape->micro_batch;
   const int64_t first = order->first_sample + (step - order->first_step) * order->batch + position;
   enum status status = STATUS_OK;
-  for (int64_t b = 0; b < shape->micro_batch && !status; b++)
-    status =
-        read_sample(order, first + b, out->tokens + b * shape->sequence,
-                    out->targets + b * shape->sequence, out->sources ? out->sources + b : NULL);
+  if (micro == 0)
+    order->counts[step & 1] = (struct data_counts){0};
+  for (int64_t b = 0; b < shape->micro_batch && !status; b++) {
+    const struct row row = row_of(out, b, shape->sequence);
+    status = load_sample(order, first + b, step, &row, out->sources ? out->sources + b : NULL);
+  }
   return status;
 }
 
 /* --- a scan --------------------------------------------------------------- */
 
-static int64_t scored_of(const struct data_scan *scan, int s)
+static int64_t rows_of(const struct data_scan *scan, int s)
 {
-  const int64_t all = token_set_stream(scan->data.of[s].set).tokens - 1;
-  return scan->most > 0 && scan->most < all ? scan->most : all;
+  const int64_t rows = scan->data.of[s].rows;
+  return scan->most > 0 && scan->most < rows ? scan->most : rows;
 }
 
-static int64_t windows_of(const struct data_scan *scan, int s)
+int64_t data_scan_rows(const struct data_scan *scan)
 {
-  return (scored_of(scan, s) + scan->sequence - 1) / scan->sequence;
-}
-
-int64_t data_scan_all(const struct data_scan *scan, int64_t *windows)
-{
-  int64_t targets = 0;
-  *windows = 0;
-  for (int s = 0; s < scan->data.n; s++) {
-    targets += scored_of(scan, s);
-    *windows += windows_of(scan, s);
-  }
-  return targets;
-}
-
-/* The source, first token and targets of a window. There are none after the last window. */
-static int64_t find_window(const struct data_scan *scan, int64_t window, int *source, int64_t *at)
-{
-  const int64_t T = scan->sequence;
-  for (int s = 0; s < scan->data.n; window -= windows_of(scan, s++))
-    if (window < windows_of(scan, s)) {
-      const int64_t left = scored_of(scan, s) - window * T;
-      *source = s;
-      *at = window * T;
-      return left < T ? left : T;
-    }
-  *source = 0;
-  *at = 0;
-  return 0;
-}
-
-static int64_t first_window(const struct data_scan *scan, int64_t step, int rank)
-{
-  return ((step - scan->first_step) * scan->ranks + rank) * scan->micro_batch;
-}
-
-int64_t data_scan_targets(const struct data_scan *scan, int64_t step)
-{
-  int64_t n = 0, at;
-  int source;
-  for (int64_t w = first_window(scan, step, 0); w < first_window(scan, step + 1, 0); w++)
-    n += find_window(scan, w, &source, &at);
-  return n;
+  int64_t rows = 0;
+  for (int s = 0; s < scan->data.n; s++)
+    rows += rows_of(scan, s);
+  return rows;
 }
 
 enum status data_load_scan(void *arg, int64_t step, int micro, const struct model_batch *out)
 {
-  const struct data_scan *scan = arg;
+  struct data_scan *scan = arg;
   (void)micro; /* one per step */
-  const int64_t T = scan->sequence, first = first_window(scan, step, scan->rank);
-  for (int64_t b = 0; b < scan->micro_batch; b++) {
-    int32_t *token = out->tokens + b * T, *target = out->targets + b * T;
-    int64_t at;
-    int source;
-    const int64_t n = find_window(scan, first + b, &source, &at);
-    const enum status status =
-        n > 0 ? read_row(scan->data.of[source].set, at, n, token, target) : STATUS_OK;
-    if (status)
-      return status;
-    for (int64_t t = n; t < T; t++) {
-      token[t] = 0;
-      target[t] = -1;
-    }
+  const int64_t first = ((step - scan->first_step) * scan->ranks + scan->rank) * scan->micro_batch;
+  struct data_counts *counts = &scan->counts[step & 1];
+  enum status status = STATUS_OK;
+  *counts = (struct data_counts){0};
+  for (int64_t b = 0; b < scan->micro_batch && !status; b++) {
+    const struct row row = row_of(out, b, scan->sequence);
+    int64_t number = first + b;
+    int s = 0;
+    while (s < scan->data.n && number >= rows_of(scan, s))
+      number -= rows_of(scan, s++);
+    if (s == scan->data.n)
+      pad(&row, 0, scan->sequence);
+    else
+      status = load_row(&scan->data.of[s], 0, s, number, &row, counts);
     if (out->sources)
-      out->sources[b] = source;
+      out->sources[b] = s < scan->data.n ? s : 0;
   }
-  return STATUS_OK;
+  return status;
 }
 
 /* --- opening -------------------------------------------------------------- */
@@ -271,11 +308,17 @@ static enum status check_set(const struct token_set *set, const struct opening *
     return status_usage("%s: the tokens of %s go up to %lld, but model.vocab is %lld: set "
                         "model.vocab to at least %lld",
                         from->key, from->dir, last, (long long)vocab, last + 1);
-  if (token_set_windows(set, from->sequence) < 1)
+  const int64_t tokens = token_set_stream(set).tokens,
+                least = from->split == SPLIT_VAL || job_packs(from->deck, set) ? 1 : from->sequence;
+  if (tokens - 1 < least)
     return status_usage("%s: %s holds %lld tokens, fewer than one sequence of %lld and its target: "
                         "use more text or a smaller data.sequence",
-                        from->key, from->dir, (long long)token_set_stream(set).tokens,
-                        (long long)from->sequence);
+                        from->key, from->dir, (long long)tokens, (long long)least);
+  if (token_set_untrained(set) >= tokens)
+    return status_set(STATUS_INPUT,
+                      "%s: %s holds no token that is trained: prepare the data again, with another "
+                      "train= or other conversations",
+                      from->key, from->dir);
   return STATUS_OK;
 }
 
@@ -322,20 +365,73 @@ static void hint_vocab(const struct token_set *set, const char *dir, const struc
              (double)unused * (double)deck->model.width * (deck->model.tied ? 1 : 2) * 1e-6);
 }
 
-/* The set is closed by the caller, whatever the status. */
-static enum status open_one(const struct opening *from, struct data_source *out)
+/* Says what packing leaves out, and how full rows are. */
+static void say_rows(const struct opening *from, const struct pack_facts *facts)
+{
+  static const char *const done[] = {"cut", "left out", "split"};
+  const double share = (double)facts->filled / (double)(facts->rows * from->sequence);
+  log_info("%s: %lld documents packed into %lld rows of %lld, %.1f %% filled", from->dir,
+           (long long)facts->documents, (long long)facts->rows, (long long)from->sequence,
+           100 * share);
+  if (facts->longer > 0)
+    log_warn("%s: %lld document%s longer than a row of %lld: %s (data.long=%s), %lld token%s lost",
+             from->dir, (long long)facts->longer, facts->longer == 1 ? " is" : "s are",
+             (long long)from->sequence, done[from->deck->data.over],
+             (const char *[]){"cut", "drop", "split"}[from->deck->data.over],
+             (long long)facts->lost, plural(facts->lost));
+  if (facts->empty > 0)
+    log_warn("%s: %lld document%s of one token left out", from->dir, (long long)facts->empty,
+             plural(facts->empty));
+}
+
+static enum status open_pack(const struct opening *from, int s, struct data_source *out)
+{
+  _Static_assert((int)DECK_LONG_CUT == (int)PACK_CUT && (int)DECK_LONG_DROP == (int)PACK_DROP &&
+                     (int)DECK_LONG_SPLIT == (int)PACK_SPLIT,
+                 "one order");
+  const struct pack_config config = {.row = from->sequence,
+                                     .over = (enum pack_long)from->deck->data.over,
+                                     .in_order = out->in_order,
+                                     .seed = (uint64_t)from->deck->run.seed,
+                                     .source = s};
+  const enum status status = pack_create(from->comm, out->set, &config, &out->pack);
+  if (status)
+    return status_prefix(status, "%s: %s", from->key, from->dir);
+  const struct pack_facts facts = pack_facts(out->pack);
+  out->rows = facts.rows;
+  if (comm_rank(from->comm) == 0)
+    say_rows(from, &facts);
+  return STATUS_OK;
+}
+
+static enum status make_room(struct data_source *out)
+{
+  const enum status status = mem_new(MEM_DATA, out->row + 1, &out->token);
+  return status || token_set_untrained(out->set) == 0
+             ? status
+             : mem_new(MEM_DATA, out->row + 1, &out->trained);
+}
+
+/* Source s. It is closed by the caller, whatever the status. */
+static enum status open_one(const struct opening *from, int s, struct data_source *out)
 {
   struct comm *comm = from->comm;
   enum status status = token_set_open(comm, from->dir, from->split, &out->set);
   if (status)
     return status_prefix(status, "%s", from->key);
+  const int64_t tokens = token_set_stream(out->set).tokens;
   out->dir = from->dir;
-  out->windows = token_set_windows(out->set, from->sequence);
-  status = check_maker(out->set, from) ?: check_set(out->set, from);
+  out->in_order = from->split == SPLIT_VAL;
+  out->row = from->sequence;
+  out->rows = out->in_order ? (tokens - 1 + out->row - 1) / out->row
+                            : token_set_windows(out->set, out->row);
+  status = check_maker(out->set, from) ?: check_set(out->set, from) ?: make_room(out);
   status = comm_agree(comm, status);
   if (!status && !*from->maker->of && from->split == SPLIT_TRAIN && comm_rank(comm) == 0)
     hint_vocab(out->set, from->dir, from->deck);
-  return status || !from->deck->data.verify ? status : token_set_verify(comm, out->set);
+  if (!status && from->deck->data.verify)
+    status = token_set_verify(comm, out->set);
+  return status || !job_packs(from->deck, out->set) ? status : open_pack(from, s, out);
 }
 
 enum status data_open(struct comm *comm, const struct deck *deck, enum token_split split,
@@ -353,7 +449,7 @@ enum status data_open(struct comm *comm, const struct deck *deck, enum token_spl
         from.key, from.key);
   for (int i = 0; i < list->n && !status; i++) {
     from.dir = list->item[i];
-    status = open_one(&from, &out->of[out->n]);
+    status = open_one(&from, i, &out->of[i]);
     out->n += out->of[i].set != NULL;
     if (status || i > 0 || *maker->of)
       continue;

@@ -5,13 +5,18 @@
 #include "comm/comm.h"
 #include "deck/deck.h"
 #include "exec/exec.h"
-#include "io/tokens/tokens.h"
+#include "io/tokens/pack.h"
 
 /* A split of the folders that a key of the deck names, in its order. */
 struct data_source {
   const char *dir; /* the deck's */
   struct token_set *set;
-  int64_t windows;
+  struct pack *pack; /* its rows hold whole documents; NULL: a row is a window of the stream */
+  bool in_order;     /* not shuffled; the last row may be shorter */
+  int64_t row;       /* positions */
+  int64_t rows;      /* of an epoch; in order: all */
+  int32_t *token;    /* room for a row and the target of its last position */
+  uint8_t *trained;  /* likewise; NULL: all of the source are */
   uint32_t share; /* of the samples that no source before this one gets, in 2^-32. The last source
                      gets the rest. */
 };
@@ -20,6 +25,8 @@ struct data_sources {
   struct data_source of[DECK_SOURCES];
 };
 void data_close(struct data_sources *data); /* takes zeroed ones */
+/* Whether every position of every row is trained. Then no row needs to be counted. */
+bool data_is_whole(const struct data_sources *data);
 /* The identity of all their tokens, in order. That of one source is its own. */
 struct token_stream data_stream(const struct data_sources *data);
 /* The source of sample `sample` of the run, and the sample's number in that source. Any first
@@ -27,6 +34,14 @@ struct token_stream data_stream(const struct data_sources *data);
 int data_choose(const struct data_sources *data, int64_t sample, int64_t *number);
 /* The number of samples that source `s` has of the first `samples` of a run. Pure. */
 int64_t data_part(const struct data_sources *data, int s, int64_t samples);
+
+/* Of the rows that a rank has loaded for a step, or of those of all ranks. */
+struct data_counts {
+  int64_t targets;
+  int64_t filled;  /* positions that are not padding */
+  int64_t squares; /* sum of squares of the documents' lengths; of a window's length */
+};
+enum { DATA_COUNTS = sizeof(struct data_counts) / sizeof(int64_t) };
 
 /* The mean loss over the scored tokens of a source. */
 struct source_loss {
@@ -43,22 +58,21 @@ struct data_order {
   int64_t vocab, first_step, first_sample, batch;
   int rank;
   struct deck_shape shape;
+  struct data_counts counts[2]; /* of this rank in even and odd steps: job_await_read() */
 };
 exec_load data_load_train; /* of a struct data_order */
 
-/* The first targets of each source, at most `most` of them (0: all), in windows of `sequence` in
- * order: window i of a step belongs to rank i / micro_batch. The last window of a source may be
- * shorter. Positions after its last target have targets -1. */
+/* The rows of each source in order, at most `most` of them (0: all), one source after another: row
+ * i of a step belongs to rank i / micro_batch. Rows after the last one have no targets. */
 struct data_scan {
   struct data_sources data;
   int64_t most, first_step, micro_batch, sequence;
   int rank, ranks;
+  struct data_counts counts[2]; /* as those of struct data_order */
 };
 exec_load data_load_scan; /* of a struct data_scan */
-/* Targets and windows of all sources. Pure. */
-int64_t data_scan_all(const struct data_scan *scan, int64_t *windows);
-/* The targets of a step over all ranks. Pure. */
-int64_t data_scan_targets(const struct data_scan *scan, int64_t step);
+/* Rows of all sources. Pure. */
+int64_t data_scan_rows(const struct data_scan *scan);
 
 /* The tokenizer that the data must have been made with. A new model accepts any. */
 struct data_maker {
@@ -70,10 +84,11 @@ struct data_maker {
  * `path`, which *out keeps: "" for no model. Collective. */
 enum status data_maker_find(struct comm *comm, const char *path, struct data_maker *out);
 
-/* Open a split: of data.train, or of data.val, by default the validation split of data.train. Check
- * for each source that the tokenizer of the maker made it, or that of the first source if there is
- * no maker, that the deck's vocabulary holds its tokens, and that it holds a window of `sequence`.
- * If the tokenizers cannot be compared, one log line says so. With data.verify also compare all
- * shards with their checksums. data_close(), whatever the status. Collective. */
+/* Open a split: of data.train in a shuffled order, or of data.val in order, by default the
+ * validation split of data.train. Check for each source that the tokenizer of the maker made it, or
+ * that of the first source if there is no maker, that the deck's vocabulary holds its tokens, and
+ * that it holds a row of `sequence` positions, or in order a token that is trained. If the
+ * tokenizers cannot be compared, one log line says so. With data.verify also compare all shards
+ * with their checksums. data_close(), whatever the status. Collective. */
 enum status data_open(struct comm *comm, const struct deck *deck, enum token_split split,
                       int64_t sequence, const struct data_maker *maker, struct data_sources *out);

@@ -18,8 +18,9 @@ enum status evaluator_open(struct job *job, const struct data_maker *maker, stru
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
   watchdog_start(job->start, "opening the validation data");
-  enum status status = data_open(job->comm, job->deck, SPLIT_VAL, 1, maker, &out->scan.data)
-                           ?: job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
+  enum status status =
+      data_open(job->comm, job->deck, SPLIT_VAL, out->scan.sequence, maker, &out->scan.data)
+          ?: job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
   if (status)
     evaluator_close(out);
   return status;
@@ -45,52 +46,68 @@ static void add_result(int sources, const struct exec_result *result, struct los
   }
 }
 
-/* What `most` leaves out of a source counts in `all`. */
 static void conclude(const struct data_scan *scan, struct losses *losses, struct evaluation *out)
 {
   struct exactsum *all = &losses->loss[0];
-  double bytes = 0, tokens = 0;
+  double bytes = 0, tokens = 0, untrained = 0;
   *out = (struct evaluation){.sources = scan->data.n};
   for (int s = 0; s < scan->data.n; s++) {
-    const struct token_set *set = scan->data.of[s].set;
+    const struct data_source *source = &scan->data.of[s];
     out->of[s] = (struct source_loss){exactsum_value(&losses->loss[s]) / (double)losses->targets[s],
                                       losses->targets[s]};
     out->tokens += losses->targets[s];
-    out->all += token_set_stream(set).tokens - 1;
-    bytes += (double)token_set_bytes(set);
-    tokens += (double)token_set_stream(set).tokens;
+    out->limited |= scan->most > 0 && scan->most < source->rows;
+    bytes += (double)token_set_bytes(source->set);
+    tokens += (double)token_set_stream(source->set).tokens;
+    untrained += (double)token_set_untrained(source->set);
+    out->all += token_set_stream(source->set).tokens - 1 - token_set_untrained(source->set);
     if (s > 0)
       exactsum_merge(all, &losses->loss[s]);
     exactsum_normalize(all);
   }
   out->loss = exactsum_value(all) / (double)out->tokens;
   out->perplexity = exp(out->loss);
-  out->bits_per_byte = out->loss / M_LN2 / (bytes / tokens);
+  /* The text of the tokens that are scored is known if all are. */
+  out->bits_per_byte = untrained > 0 ? NAN : out->loss / M_LN2 / (bytes / tokens);
+}
+
+/* The next step, if any of its tokens is scored. */
+static void run_step(struct evaluator *evaluator, struct losses *losses)
+{
+  struct job *job = evaluator->job;
+  struct exec *exec = job->exec[PLAN_EVAL];
+  struct exec_result result;
+  const int64_t step = evaluator->next_step++;
+  comm_must(job->comm, job_await_read(job, PLAN_EVAL, step));
+  int64_t targets = evaluator->scan.counts[step & 1].targets;
+  comm_must(job->comm, comm_sum_i64(job->comm, &targets, 1));
+  if (targets == 0) {
+    job_skip_step(job, PLAN_EVAL, exec);
+    return;
+  }
+  comm_must(job->comm, exec_set_targets(exec, targets));
+  comm_must(job->comm, exec_step(exec, step, 0, 0.0, &result));
+  add_result(evaluator->scan.data.n, &result, losses);
 }
 
 static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg), void *arg,
                       struct losses *losses)
 {
   const struct data_scan *scan = &evaluator->scan;
-  const int64_t per_step = scan->micro_batch * scan->ranks;
-  int64_t windows;
-  (void)data_scan_all(scan, &windows);
-  const int64_t steps = (windows + per_step - 1) / per_step;
+  const int64_t per_step = scan->micro_batch * scan->ranks, rows = data_scan_rows(scan);
+  const int64_t steps = (rows + per_step - 1) / per_step;
   struct job *job = evaluator->job;
   struct exec *exec = job->exec[PLAN_EVAL];
   const double start = clock_s();
   bool whole = true;
   job_read_ahead(job, PLAN_EVAL, evaluator->next_step, steps);
   for (int64_t i = 0; i < steps && whole; i++) {
-    struct exec_result result;
-    comm_must(job->comm, exec_set_targets(exec, data_scan_targets(scan, evaluator->next_step)));
-    comm_must(job->comm, exec_step(exec, evaluator->next_step++, 0, 0.0, &result));
-    add_result(scan->data.n, &result, losses);
+    run_step(evaluator, losses);
     if (interrupts)
       whole = i + 1 == steps || !interrupts(arg);
     else
       log_progress(5, "evaluated %lld of %lld sequences, %.0f s left",
-                   (long long)(i + 1 < steps ? (i + 1) * per_step : windows), (long long)windows,
+                   (long long)(i + 1 < steps ? (i + 1) * per_step : rows), (long long)rows,
                    (clock_s() - start) / (double)(i + 1) * (double)(steps - i - 1));
   }
   if (!interrupts)
@@ -103,7 +120,7 @@ bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrup
                    void *arg, struct evaluation *out)
 {
   struct data_scan *scan = &evaluator->scan;
-  const int64_t batch = evaluator->job->deck->data.batch * scan->sequence;
+  const int64_t batch = evaluator->job->deck->data.batch;
   const double start = clock_s();
   struct losses losses;
   for (int s = 0; s < scan->data.n; s++) {

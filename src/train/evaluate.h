@@ -9,9 +9,11 @@
 struct evaluation {
   double loss;          /* mean negative log likelihood per token, nats */
   double perplexity;    /* exp(loss) */
-  double bits_per_byte; /* loss / ln 2 / (mean bytes per token of the split) */
+  double bits_per_byte; /* loss / ln 2 / (mean bytes per token of the split); NAN: not all tokens
+                           are scored */
   int64_t tokens;       /* that were scored */
-  int64_t all;          /* tokens of the split that can be scored */
+  int64_t all;          /* trained tokens of the split */
+  bool limited;         /* `batches` has left out some */
   double seconds;
   int sources;
   struct source_loss of[DECK_SOURCES];
@@ -29,11 +31,11 @@ extern const char evaluator_cure[]; /* how to train without it, after a message 
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out);
 void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 
-/* Scores every token of each source except its first, or only the first `batches` batches of
- * data.batch sequences of each source. The same tokens at any rank count. The split is cut into
- * windows of the sequence length. A token is scored with the earlier tokens of its window as
- * context. The training executor must be drained. `interrupts` is called after each step, on all
- * ranks. If it returns true on all of them, the evaluation ends with false, and must not be
- * repeated. NULL: shows progress instead. Collective. */
+/* Scores every trained token of each source except its first, or only those of the first `batches`
+ * batches of data.batch rows of each source. The same tokens at any rank count. Rows are windows of
+ * the sequence length, or hold whole documents (data.pack). A token is scored with the earlier
+ * tokens of its window or document as context. The training executor must be drained. `interrupts`
+ * is called after each step, on all ranks. If it returns true on all of them, the evaluation ends
+ * with false, and must not be repeated. NULL: shows progress instead. Collective. */
 bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrupts)(void *arg),
                    void *arg, struct evaluation *out);

@@ -46,7 +46,7 @@ static void say_source(const struct train_run *run, int s)
   const struct data_source *source = &run->data.of[s];
   const int64_t left = run->deck->run.steps - run->step,
                 samples = data_part(&run->data, s, run->samples + left * run->deck->data.batch);
-  const double times = (double)samples / (double)source->windows;
+  const double times = (double)samples / (double)source->rows;
   char reads[64];
   if (times < 1)
     snprintf(reads, sizeof reads, "%.2g of the data", times);
@@ -104,7 +104,7 @@ void train_say_step(const struct train_run *run, const struct train_step *last)
                "step %lld/%lld  loss %.4f  norm %s  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld "
                "(%s%s%s)",
                (long long)run->step, (long long)run->deck->run.steps, last->result.loss, norm,
-               last->lr, (double)train_step_tokens(run) / recent, (long long)left / 3600,
+               last->lr, train_mean_tokens(run) / recent, (long long)left / 3600,
                (long long)left / 60 % 60, (long long)left % 60, time_in(left).text,
                most < steps ? ", " : "", most < steps ? limit : "");
 }

@@ -135,12 +135,12 @@ static void say_steps(const struct train_run *run, enum train_end end)
   log_info("%s: %lld step%s%s in %lld:%02lld:%02lld, %.0f tokens/s%s",
            end == TRAIN_FINISHED ? "finished" : "unfinished", (long long)(run->step - run->first),
            plural(run->step - run->first), of, (long long)(s / 3600), (long long)(s / 60 % 60),
-           (long long)(s % 60), step_s > 0 ? (double)train_step_tokens(run) / step_s : 0, losses);
+           (long long)(s % 60), step_s > 0 ? train_mean_tokens(run) / step_s : 0, losses);
 }
 
 static void say_tokens(const struct train_run *run)
 {
-  const int64_t tokens = (run->step - run->first) * train_step_tokens(run);
+  const int64_t tokens = run->filled;
   char all[64] = "";
   if (run->first > 0)
     snprintf(all, sizeof all, " since the start, %lld in all",

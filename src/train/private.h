@@ -15,7 +15,8 @@
 struct train_step {
   struct exec_result result;
   double lr, seconds;
-  bool untold; /* not yet in results.jsonl and the progress line */
+  bool untold;               /* not yet in results.jsonl and the progress line */
+  struct data_counts counts; /* over all ranks */
   struct source_loss source[DECK_SOURCES];
 };
 
@@ -78,8 +79,10 @@ struct train_run {
       bad; /* step: completed steps; bad: number of the last steps that were skipped in a row */
   int64_t warmed; /* steps of the warm-up (compress.warmup) since this start */
   int64_t samples;
+  struct data_counts counts; /* of the next step, over all ranks */
+  int64_t filled;            /* positions since this start that were not padding */
   struct train_step last;
-  double first_loss;            /* of the first step since this start */
+  double first_loss;            /* of the first step since this start that had a loss */
   struct evaluation eval;       /* the last one since this start */
   double best_loss;             /* the lowest one since this start */
   int64_t eval_step, best_step; /* their steps, 0: no validation yet */
@@ -156,8 +159,10 @@ double train_seconds_left(const struct train_run *run, const char **limit);
 void train_say_head(const struct train_run *run);
 /* The progress line of a step. */
 void train_say_step(const struct train_run *run, const struct train_step *last);
-/* Tokens of one step of all ranks. */
+/* Positions of one step of all ranks. */
 int64_t train_step_tokens(const struct train_run *run);
+/* The mean number of tokens of a step since this start, without padding. */
+double train_mean_tokens(const struct train_run *run);
 
 /* The first record of each start, with names of hosts and GPUs of all ranks. Collective. */
 enum status train_record_start(struct train_run *run);

@@ -76,6 +76,12 @@ int64_t train_step_tokens(const struct train_run *run)
   return run->deck->data.batch * run->job->shape.sequence;
 }
 
+double train_mean_tokens(const struct train_run *run)
+{
+  const int64_t steps = run->step - run->first;
+  return steps > 0 ? (double)run->filled / (double)steps : (double)train_step_tokens(run);
+}
+
 /* Looks memory up every few seconds at most. */
 static void look_at_memory(struct train_run *run)
 {
@@ -117,7 +123,11 @@ static void put_memory(struct train_run *run)
 
 static enum status record_step(struct train_run *run, const struct train_step *last)
 {
-  const double samples = (double)run->samples, tokens = (double)train_step_tokens(run),
+  const struct data_counts *counts = &last->counts;
+  const bool whole = data_is_whole(&run->data);
+  const double samples = (double)run->samples, tokens = (double)counts->filled,
+               flops =
+                   job_step_flops(run->job, counts->filled, whole ? 0 : (double)counts->squares),
                peak = 1e12 * run->deck->run.peak * comm_ranks(run->comm);
   if (!run->results && !run->events)
     return STATUS_OK;
@@ -134,9 +144,12 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   train_put(run, "tokens", NULL, samples * (double)run->job->shape.sequence);
   train_put(run, "seconds", "speed/step_s", last->seconds);
   train_put(run, "tokens_per_s", "speed/tokens_per_s", tokens / last->seconds);
-  train_put_known(run, "mfu", "speed/mfu",
-                  peak > 0 ? job_step_flops(run->job) / last->seconds / peak : NAN);
+  train_put_known(run, "mfu", "speed/mfu", peak > 0 ? flops / last->seconds / peak : NAN);
   put_memory(run);
+  if (!whole) {
+    train_put(run, "trained", NULL, (double)counts->targets);
+    train_put(run, "filled", "data/filled", tokens / (double)train_step_tokens(run));
+  }
   train_put_sources(run, run->data.n, last->source);
   return train_end(run, "step", true);
 }
@@ -208,7 +221,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   json_write_real(run->line, "save_seconds", run->save_s);
   const double mean = run->metrics.timed > 0 ? stats_mean(&run->stats) : NAN;
   train_record_times(run, "step_", 1);
-  json_write_real(run->line, "tokens_per_s", (double)train_step_tokens(run) / mean);
+  json_write_real(run->line, "tokens_per_s", train_mean_tokens(run) / mean);
   json_write_int(run->line, "planned_bytes", job_planned_bytes(run->job));
   json_write_int(run->line, "arena_bytes",
                  mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);

@@ -62,10 +62,11 @@ static void take_step(struct train_run *run, struct train_step *step)
   }
   train_count_step(run, step);
   run->last = *step;
-  if (run->step == run->first)
+  if (isnan(run->first_loss))
     run->first_loss = result->loss;
   run->step++;
   run->samples += run->deck->data.batch;
+  run->filled += step->counts.filled;
 }
 
 /* The optimizer's next update, from 1 on. */
@@ -89,6 +90,39 @@ static enum status end_warmup(struct train_run *run)
   return STATUS_OK;
 }
 
+/* Counts the rows of step `step`, which may be the next one or the one after it. Collective. */
+static enum status count_rows(struct train_run *run, int64_t step)
+{
+  struct watchdog *watchdog = watchdog_of(job_trainer(run->job));
+  const int64_t row = run->job->shape.sequence, rows = run->deck->data.batch;
+  run->counts = (struct data_counts){rows * row, rows * row, rows * row * row};
+  if (data_is_whole(&run->data) || step >= run->deck->run.steps)
+    return STATUS_OK;
+  comm_must(run->comm, job_await_read(run->job, PLAN_TRAIN, step));
+  run->counts = run->order.counts[step & 1];
+  watchdog_enter(watchdog, TASK_MEET, NULL, "the count of trained tokens of step %lld",
+                 (long long)step + 1);
+  const enum status status = comm_sum_i64(run->comm, (int64_t *)&run->counts, DATA_COUNTS);
+  watchdog_leave(watchdog, TASK_MEET);
+  return status;
+}
+
+/* The step has no token that is trained. It counts, also for the learning rate, but it is no update
+ * of the optimizer, and it has no record. */
+static enum status skip_step(struct train_run *run)
+{
+  comm_must(run->comm, train_tell_step(run));
+  job_skip_step(run->job, PLAN_TRAIN, job_trainer(run->job));
+  run->step++;
+  run->samples += run->deck->data.batch;
+  run->skipped++;
+  if (train_leads(run))
+    log_warn("step %lld: no token is trained, skipped (%lld so far)", (long long)run->step,
+             (long long)run->skipped);
+  comm_must(run->comm, count_rows(run, run->step));
+  return train_look_around(run, AFTER_STEP);
+}
+
 /* Ranks exchange messages during a step, because this delays no lane. Rank 0 also reports the step
  * before at that time. The duration of the first step is unknown, so ranks exchange messages after
  * it. */
@@ -100,10 +134,17 @@ static enum status one_step(struct train_run *run)
   struct exec *exec = job_trainer(run->job);
   const bool first = run->step == run->first;
   const double start = clock_s();
-  struct train_step step = {.lr = optim_learning_rate(run->deck, run->step), .untold = true};
+  if (first)
+    comm_must(run->comm, count_rows(run, run->step));
+  if (run->counts.targets == 0)
+    return skip_step(run);
+  struct train_step step = {
+      .lr = optim_learning_rate(run->deck, run->step), .counts = run->counts, .untold = true};
+  comm_must(run->comm, exec_set_targets(exec, run->counts.targets));
   const enum status begun = exec_begin(exec, run->step, next_update(run), step.lr);
   comm_must(run->comm, train_tell_step(run)); /* also if this step ends the run */
   comm_must(run->comm, begun);
+  comm_must(run->comm, count_rows(run, run->step + 1));
   status = first ? STATUS_OK : train_look_around(run, DURING_STEP);
   if (status)
     return status;
@@ -320,6 +361,7 @@ enum status train_run(struct comm *comm, struct deck *deck, const char *resume, 
   struct train_run run = {.comm = comm,
                           .deck = deck,
                           .saved_step = -1,
+                          .first_loss = NAN,
                           .leaving = {.left_s = INFINITY},
                           .lock = {.fd = -1},
                           .checkpoint_lock = {.fd = -1},

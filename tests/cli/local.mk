@@ -38,6 +38,7 @@ check_scripts += \
 	tests/cli/mixture.sh \
 	tests/cli/mixups.sh \
 	tests/cli/nodes.sh \
+	tests/cli/packing.sh \
 	tests/cli/offload.sh \
 	tests/cli/offload_clip.sh \
 	tests/cli/quickstart.sh \

@@ -25,11 +25,15 @@ if "$SLUICE" --version | grep -q '^  PAPI  *[0-9]'; then
   train 1 counted run.counters=page_faults
   train 1 coded run.compute=fp8 run.steps=1 model.width=128 model.heads=2 model.context=128 \
     data.sequence=128
-  results fields "$page" all/results.jsonl counted/results.jsonl coded/results.jsonl
+  train 1 mixed "data.train=[data,data]" data.pack=true eval.every=1 run.steps=1
+  kinds="counted/results.jsonl coded/results.jsonl mixed/results.jsonl"
+  # shellcheck disable=SC2086 # words
+  results fields "$page" all/results.jsonl $kinds
   # A field that is missing on either side is found.
   sed 's/"grad_norm"/"gradient_norm"/' all/results.jsonl > renamed.jsonl
-  ! python3 "$top_srcdir/tests/cli/results.py" fields "$page" renamed.jsonl counted/results.jsonl \
-    coded/results.jsonl > fields.out 2>&1 || die "a field without documentation is not found"
+  # shellcheck disable=SC2086 # words
+  ! python3 "$top_srcdir/tests/cli/results.py" fields "$page" renamed.jsonl $kinds \
+    > fields.out 2>&1 || die "a field without documentation is not found"
   grep -q "step: .*gradient_norm" fields.out || {
     cat fields.out >&2; die "the field is not named"; }
 fi

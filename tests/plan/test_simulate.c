@@ -173,7 +173,8 @@ TEST(updates_and_norms_take_their_traffic)
     shards += (double)flat_bytes(u, 2) / 2;
   /* gradient read, master and moments read and written; and the metrics once a unit */
   expect_near(f.busy_s[LANE_HOST],
-              (7 * shards + (BLOCKS + 1) * (double)sizeof(struct plan_metrics)) / 1e9);
+              (7 * shards + (BLOCKS + 1) * (double)plan_metrics_bytes(&(struct plan_input){0})) /
+                  1e9);
   /* the sum reads two messages and writes the shard, whose squares are read */
   assert_true(f.busy_s[LANE_REDUCE] >= 4 * shards / 1e9 &&
               f.busy_s[LANE_REDUCE] < 4.1 * shards / 1e9 + 1e-4);
@@ -781,7 +782,7 @@ TEST(an_update_on_the_host_takes_the_bytes_of_its_types)
   double elements = 0;
   for (int u = 0; u <= BLOCKS; u++)
     elements += (double)flat_bytes(u, RANKS) / 4 / RANKS;
-  const double results = (BLOCKS + 1) * (double)sizeof(struct plan_metrics);
+  const double results = (BLOCKS + 1) * (double)plan_metrics_bytes(&(struct plan_input){0});
   expect_near(host_forecast(false, false, DTYPE_F32, &rates).busy_s[LANE_HOST],
               (elements * (4 + 8 + 16 + 2) + results) / 1e6);
   expect_near(host_forecast(false, false, DTYPE_BF16, &rates).busy_s[LANE_HOST],

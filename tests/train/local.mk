@@ -2,6 +2,7 @@ check_PROGRAMS += \
 	tests/train/test_hf_convert \
 	tests/train/test_folder \
 	tests/train/test_learned \
+	tests/train/test_packed \
 	tests/train/test_sample \
 	tests/train/test_checkpoint_writer \
 	tests/train/test_stop

@@ -1,0 +1,81 @@
+#!/bin/sh
+# Documents packed into sequences. Oracles: rows counted by hand; the same losses on other numbers
+# of ranks and after a resume; a sequence that holds one document is that document's window.
+. "${top_srcdir:?}/tests/cli/common.sh"
+make_deck
+awk 'BEGIN {
+    n = split("the a ship water gate rank moves opens under over and then slowly", w, " "); s = 1
+    for (d = 0; d < 300; d++) { text = ""
+      s = (s * 16807) % 2147483647; words = 1 + s % 9
+      for (i = 0; i < words; i++) { s = (s * 16807) % 2147483647; text = text w[s % n + 1] " " }
+      printf "{\"text\": \"%s\"}\n", text } }' > texts.jsonl
+"$SLUICE" prepare texts.jsonl out=data tokenizer=bytes val=0.2 > prepare.out 2>&1 || {
+  cat prepare.out >&2; die "prepare"; }
+pack="data.pack=true eval.every=3"
+
+# value KEY DIR: of the first step.
+value() {
+  sed -n "s/.*\"kind\":\"step\".*\"$1\":\([^,}]*\)[,}].*/\1/p" "$2/results.jsonl" | head -n 1
+}
+
+# shellcheck disable=SC2086 # words
+train 1 whole $pack
+grep -q '^data: [0-9]* documents packed into [0-9]* rows of 32, 9[0-9.]* % filled$' whole.log || {
+  cat whole.log >&2; die "the log does not say how full rows are"; }
+for ranks in 2 3 4; do
+  # shellcheck disable=SC2086 # words
+  train $ranks ranks $pack data.micro_batch=$((6 / ranks))
+  close_to whole ranks 1e-5
+  for key in loss trained filled; do
+    test "$(value $key whole)" = "$(value $key ranks)" || die "$key on $ranks ranks"
+  done
+  rm -r ranks
+done
+# Each position that is not padding has a target, and speeds count such positions.
+awk -v trained="$(value trained whole)" -v filled="$(value filled whole)" 'BEGIN {
+  exit trained != filled * 12 * 32 || filled <= 0.9 || filled > 1 }' || die "trained and filled"
+
+# shellcheck disable=SC2086 # words
+train 3 parts $pack run.steps=2 optim.decay_steps=6
+# shellcheck disable=SC2086 # words
+train 2 parts $pack --resume auto
+close_to whole parts 1e-5
+for key in data.pack=auto data.long=split; do
+  # shellcheck disable=SC2086 # words
+  fails 2 "data.reorder=true" "$SLUICE" train tiny.yaml run.dir=parts $pack --resume auto \
+    run.steps=8 optim.decay_steps=6 $key
+done
+
+# Validation: the same tokens on any number of ranks. Each document is scored by itself, so a
+# token more before it changes nothing.
+for ranks in 1 2 3; do
+  on $ranks "$SLUICE" eval whole data.pack=true > eval.out 2> eval.err || {
+    cat eval.err >&2; die "eval on $ranks ranks"; }
+  sed 's/tokens, .*//' eval.out > "eval.$ranks"
+  cmp eval.1 "eval.$ranks" || die "validation on $ranks ranks"
+done
+
+# Documents that are longer than a sequence.
+printf '{"text": "%0100d"}\n{"text": "short"}\n{"text": "%060d"}\n' 1 2 > long.jsonl
+"$SLUICE" prepare long.jsonl out=long tokenizer=bytes val=0 > prepare.out 2>&1 || {
+  cat prepare.out >&2; die "prepare"; }
+for row in "cut:3 rows:96 tokens lost" "drop:1 rows:160 tokens lost" \
+  "split:6 rows:0 tokens lost"; do
+  way=${row%%:*} rows=${row#*:} lost=${row##*:}
+  train 1 $way data.train=long data.pack=true data.long=$way run.steps=2
+  grep -q "3 documents packed into ${rows%:*} of 32" $way.log || { cat $way.log >&2; die "$row"; }
+  grep -q "2 documents are longer than a row of 32: .* (data.long=$way), $lost" $way.log || {
+    cat $way.log >&2; die "$row"; }
+done
+fails 3 "no document can be packed" "$SLUICE" train tiny.yaml run.dir=none data.train=long \
+  data.pack=true data.long=drop data.sequence=4
+
+# A document per sequence: the same positions and documents as windows have.
+awk 'BEGIN { for (d = 0; d < 60; d++) { text = ""
+  for (i = 0; i < 32; i++) text = text sprintf("%c", 97 + (d * 7 + i * i) % 26)
+  print "{\"text\": \"" text "\"}" } }' > even.jsonl
+"$SLUICE" prepare even.jsonl out=even tokenizer=bytes val=0 > prepare.out 2>&1 || {
+  cat prepare.out >&2; die "prepare"; }
+train 1 even data.train=even data.pack=true
+grep -q 'packed into 60 rows of 32, 100.0 % filled' even.log || {
+  cat even.log >&2; die "even rows"; }
