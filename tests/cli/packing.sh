@@ -79,3 +79,62 @@ awk 'BEGIN { for (d = 0; d < 60; d++) { text = ""
 train 1 even data.train=even data.pack=true
 grep -q 'packed into 60 rows of 32, 100.0 % filled' even.log || {
   cat even.log >&2; die "even rows"; }
+
+# Masks, from tables of documents. Oracle: the trained tokens of the table.
+test -x "$top_builddir/tests/io/tokens/documents" || skip "tests/io/tokens/documents is not built"
+awk 'BEGIN { s = 1
+    for (d = 0; d < 150; d++) { line = d % 6 ? "train" : "val"
+      s = (s * 16807) % 2147483647; n = 2 + s % 30
+      for (i = 0; i < n; i++) { s = (s * 16807) % 2147483647
+        line = line " " s % 257 (i > n / 2 && d < 140 ? "*" : "") }
+      print line } }' > table
+"$top_builddir/tests/io/tokens/documents" chat < table || die "documents"
+# Data with a mask are packed by default.
+train 1 chat data.train=chat eval.every=3
+grep -q '^chat: 125 documents packed into ' chat.log || { cat chat.log >&2; die "not packed"; }
+train 3 masked data.train=chat eval.every=3 data.micro_batch=2
+close_to chat masked 1e-5
+for key in loss trained filled; do
+  test "$(value $key chat)" = "$(value $key masked)" || die "$key of masks on 3 ranks"
+done
+grep '^val' table | awk '{ for (i = 3; i <= NF; i++) n += $i ~ /\*/ } END { print n }' > scored
+grep -q "validation loss .* ($(cat scored) tokens, " chat.log || {
+  cat scored chat.log >&2; die "the tokens that are scored"; }
+grep -q '"bits_per_byte":null' chat/results.jsonl || die "bytes of the trained tokens are unknown"
+train 2 windows data.train=chat data.pack=false eval.every=3
+grep -q 'packed into' windows.log && die "packed against the deck"
+
+# Documents of a sequence each, of which every second one has nothing that is trained: such a step
+# is skipped. It changes nothing but the number of steps. The schedule counts it.
+awk 'BEGIN { for (d = 0; d < 40; d++) { line = "train"
+  for (i = 0; i < 33; i++) line = line " " (d * 7 + i * i) % 257 (d % 2 ? "*" : "")
+  print line } }' | "$top_builddir/tests/io/tokens/documents" half || die "documents"
+train 1 half data.train=half data.batch=1 checkpoint.every=1 checkpoint.keep=20 run.steps=12 \
+  optim.decay_steps=12
+grep -o 'step [0-9]*: no token is trained, skipped' half.log | sed 's/step //;s/:.*//' > skipped
+test -s skipped || { cat half.log >&2; die "no step was skipped"; }
+while read -r step; do
+  test "$step" -gt 1 || continue
+  "$SLUICE" ckpt diff "half/ckpt/$(printf 'step-%08d.h5' $((step - 1)))" \
+    "half/ckpt/$(printf 'step-%08d.h5' "$step")" > diff.out || {
+    cat diff.out >&2; die "skipped step $step changes the state"; }
+  grep -q "\"kind\":\"step\",.*\"step\":$step," half/results.jsonl && die "step $step has a record"
+done < skipped
+sed -n 's/.*"kind":"step".*"step":\([0-9]*\),.*"lr":\([^,]*\),.*/\1 \2/p' half/results.jsonl > rates
+train 1 full data.train=even run.steps=12 optim.decay_steps=12 data.pack=true
+sed -n 's/.*"kind":"step".*"step":\([0-9]*\),.*"lr":\([^,]*\),.*/\1 \2/p' full/results.jsonl |
+  grep -Fx -f rates | cmp - rates || die "the schedule does not count skipped steps"
+for ranks in 1 2; do
+  rm -rf again
+  train 1 again data.train=half data.batch=2 run.steps=5 optim.decay_steps=12
+  train $ranks again data.train=half data.batch=2 run.steps=12 optim.decay_steps=12 --resume auto
+  train 1 straight data.train=half data.batch=2 run.steps=12 optim.decay_steps=12
+  close_to straight again 1e-5
+  rm -rf straight
+done
+
+# Nothing to train on, or to score.
+sed 's/\*//g' table | "$top_builddir/tests/io/tokens/documents" bare || die "documents"
+fails 3 "bare holds no token that is trained" "$SLUICE" train tiny.yaml run.dir=none data.train=bare
+fails 3 "data.val: bare holds no token that is trained" "$SLUICE" train tiny.yaml run.dir=none \
+  data.train=chat data.val=bare eval.every=1

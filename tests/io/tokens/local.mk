@@ -9,3 +9,5 @@ tests_io_tokens_libtokens_a_SOURCES = \
 	tests/io/tokens/corpus.h \
 	tests/io/tokens/job.h
 EXTRA_DIST += tests/io/tokens/pack.txt tests/io/tokens/prepare.txt
+EXTRA_PROGRAMS += tests/io/tokens/documents
+check_DATA += tests/io/tokens/documents$(EXEEXT)
