@@ -1,8 +1,8 @@
 /* Makes a folder of token shards from a table on standard input:
  *
- *   documents FOLDER < table
+ *   documents FOLDER VOCAB < table
  *
- * A line is a document of bytes' tokens (0 to 256), of "train" or "val": train 5 7 9* 3*. Tokens
+ * Tokens are below VOCAB. A line is a document, of "train" or "val": train 5 7 9* 3*. Tokens
  * with a star are trained. If a split has none of them, it has a mask without a bit. */
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +49,14 @@ int main(int argc, char **argv)
   static char line[1 << 16];
   struct shard_info made[SHARD_SPLITS];
   int64_t n = 0;
-  if (argc != 2)
+  const int64_t vocab = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
+  if (vocab < 1)
     return 2;
   for (int s = 0; s < SHARD_SPLITS; s++)
     draft[s].info = (struct shard_info){.split = (enum token_split)s,
                                         .groups = 1,
                                         .last = 1,
-                                        .tokenizer = {.name = "bytes", .vocab = 257}};
+                                        .tokenizer = {.name = "json", .vocab = vocab}};
   while (fgets(line, sizeof line, stdin))
     add_document(line);
   must(file_make_folders(argv[1]));
