@@ -40,10 +40,14 @@ static enum status add_landed(const struct call *call, struct plan_metrics *metr
 }
 
 /* Adds up the losses of all sources. */
-static enum status add_sources(const struct call *call, struct plan_metrics *metrics)
+static enum status add_sources(const struct call *call, struct plan_metrics *metrics,
+                               const struct exactsum **loss)
 {
   const struct device_ops *ops = call->lane->device->ops;
   const int sources = plan_sources(&call->exec->plan->input);
+  *loss = sources > 1 ? &metrics->scratch : metrics->of;
+  if (sources == 1)
+    return STATUS_OK;
   enum status status =
       ops->copy(call->lane, &metrics->scratch, metrics->of, sizeof metrics->scratch);
   for (int s = 1; s < sources && !status; s++)
@@ -58,6 +62,7 @@ enum status run_metrics(const struct call *call)
   struct plan_metrics *metrics = use(call, METRICS_OUT);
   const struct plan_input *input = &exec->plan->input;
   const size_t sums = (size_t)plan_sources(input) * sizeof(struct exactsum);
+  const struct exactsum *loss = NULL;
   enum status status = STATUS_OK;
   if (!adds(call, METRICS_OUT)) /* no SQUARES added to it before: an evaluation, or all of them on
                                    the host */
@@ -71,9 +76,9 @@ enum status run_metrics(const struct call *call)
                        exec->results->targets[call->n % KEPT], sums);
   status = status
       ?: comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, plan_sums(input))
-      ?: add_sources(call, metrics);
+      ?: add_sources(call, metrics, &loss);
   if (!status)
-    status = ops->conclude(call->lane, &metrics->scratch, &metrics->squares, call->instr->attr.clip,
+    status = ops->conclude(call->lane, loss, &metrics->squares, call->instr->attr.clip,
                            &metrics->outcome);
   return status ? status
                 : ops->copy(call->lane, exec->results->metrics[call->n % KEPT], metrics,

@@ -91,6 +91,8 @@ enum status job_load(void *arg, int64_t step, int micro, const struct model_batc
     }
   if (out->first)
     extend(job, out);
+  for (int64_t b = 0; b < shape->micro_batch && out->sources; b++)
+    out->sources[b] = (int32_t)((first + b) % job->setup.sources);
   return STATUS_OK;
 }
 

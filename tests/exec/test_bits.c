@@ -171,6 +171,38 @@ TEST(targets_that_are_missing)
   job_record_free(&twice);
 }
 
+/* Losses of sources are summed apart, in strides of sequences. Oracles: the same results as of one
+ * source; the parts make up the whole; the same parts in other micro-batches and strategies. */
+TEST(losses_of_sources)
+{
+  enum { SOURCES = 3 };
+  static const char *const setups[] = {"prefetch=1", "no_shard micros=3", "micros=3 recompute=1",
+                                       "prefetch=1 host no_clip", "whole"};
+  double parts[SOURCES];
+  for (size_t s = 0; s < sizeof setups / sizeof *setups; s++) {
+    const bool rounds = !strcmp(setups[s], "whole");
+    struct exactsum all;
+    struct job job;
+    exactsum_zero(&all);
+    if (!strstr(setups[s], "no_clip") && !rounds)
+      job_same(&reference, "sources=3 %s", setups[s]);
+    job_open(&job, job_comm, "sources=3 %s", setups[s]);
+    const struct exec_result result = job_step(&job, 0);
+    for (int k = 0; k < SOURCES; k++) {
+      const double part = exactsum_value(&result.loss_exact[k]);
+      assert_true(exactsum_value(&result.targets_exact[k]) == JOB_BATCH * JOB_SEQUENCE / SOURCES);
+      if (s == 0)
+        parts[k] = part;
+      assert_true(rounds ? fabs(part - parts[k]) < 2e-2 * part : part == parts[k]);
+      exactsum_merge(&all, &result.loss_exact[k]);
+      exactsum_normalize(&all);
+    }
+    assert_true(parts[0] != parts[1] && parts[1] != parts[2]);
+    assert_true(exactsum_value(&all) == result.loss_sum);
+    job_close(&job);
+  }
+}
+
 static void expect_near(const struct job_record *got, const struct job_record *want, double bound)
 {
   for (int step = 0; step < JOB_STEPS; step++) {

@@ -69,6 +69,35 @@ TEST(a_failing_lane_ends_the_step)
   job_close(&job);
 }
 
+static enum status load_bad_source(void *arg, int64_t step, int micro,
+                                   const struct model_batch *out)
+{
+  const enum status status = job_load(arg, step, micro, out);
+  out->sources[1] = step ? -1 : 2;
+  return status;
+}
+
+TEST(a_wrong_source_ends_the_step)
+{
+  static const char *const words[] = {"a sequence of source 2 of 2",
+                                      "a sequence of source -1 of 2"};
+  for (int step = 0; step < 2; step++) {
+    open_with(load_bad_source, "sources=2");
+    must_fail(exec_step(job.exec, step, 1, 0, &result), STATUS_INTERNAL, words[step]);
+    job_close(&job);
+  }
+}
+
+TEST(a_step_can_be_skipped)
+{
+  job_open(&job, comm, " ");
+  job_step(&job, 10);
+  exec_skip(job.exec);
+  must_fail(exec_step(job.exec, 11, 2, 0, &result), STATUS_INTERNAL, "where step 12 comes next");
+  job_step(&job, 12);
+  job_close(&job);
+}
+
 TEST(a_wrong_document_ends_the_step)
 {
   static const char *const words[] = {

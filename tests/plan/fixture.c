@@ -179,6 +179,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
   /* clang-format off */
   return (struct plan_input){
       .weights = extended, .positions = extended, .documents = extended,
+      .sources = point->sources,
       .mode = point->mode, .rank = rank, .ranks = point->ranks, .strategy = point->strategy,
       .capacity = 40, .prefetch = point->prefetch, .model = model, .threads = 1,
       .device = point->half ? &fixture_half : &fixture_device, .optim = {.name = point->optim},
@@ -265,6 +266,7 @@ static const struct word words[] = {
     {"cores", STRING, AT(cores), NULL},
     {"io_cores", STRING, AT(io_cores), NULL},
     {"threads", NUMBER, AT(threads), NULL},
+    {"sources", NUMBER, AT(sources), NULL},
     {"capacity", LONG, AT(capacity), NULL},
     {"llama", FLAG, AT(llama), NULL},
     {"whole", FLAG, AT(whole), NULL},

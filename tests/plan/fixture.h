@@ -56,6 +56,7 @@ struct point {
   const char *values;           /* codec of the values that `weights` selects */
   const char *cores, *io_cores; /* logical CPUs, with commas; io_cores: one */
   int threads;                  /* 0: 1 */
+  int sources;                  /* of the data; 0: 1 */
   int64_t capacity;             /* of a cache */
   bool llama, whole, stochastic, no_clip, beside, late;
   /* Weights, positions and documents; LEADING has the second half of PACKED in a plain batch. */

@@ -112,6 +112,18 @@ TEST(test_rows)
   rows_each("tests/io/tokens/pack.txt", NULL, check_rows);
 }
 
+/* A document of no tokens, which no writer makes. */
+TEST(test_a_table_that_does_not_rise)
+{
+  struct pack *pack = NULL;
+  const struct pack_config config = {.row = 4};
+  for (int d = 0; d < 3; d++)
+    length[d] = d == 1 ? 0 : 5;
+  struct token_set *set = make_set(3);
+  must_fail(pack_create(job, set, &config, &pack), STATUS_INPUT, "the table of documents does not");
+  drop(set);
+}
+
 /* Log-normal lengths with a mean of 700. */
 static void draw_lengths(int n)
 {
