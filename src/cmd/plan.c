@@ -415,6 +415,7 @@ static enum status run(const struct arguments *arguments)
   enum status status = check_values(values, &room)
       ?: job_rates_read(&values->rates, &values->measured)
       ?: deck_open(arguments, arguments->word[0], &deck)
+      ?: job_look_at_data(arguments->comm, &deck)
       ?: take_gpu(values, &deck)
       ?: create_target(values, &deck, &room, &target)
       ?: check_fp8(values, &deck, &room, &target)
@@ -433,7 +434,10 @@ const struct command command_plan = {
     .usage = "DECK [--ranks P] [--gpu NAME|SIZE] [key=value ...]",
     .summary = "say whether a deck fits, and verify the schedule of a step",
     .text =
-        "Needs neither MPI nor the memory of the model. The first line says whether the plan fits "
+        "Needs neither MPI nor the memory of the model. If the deck's data are here, their "
+        "documents "
+        "tell whether sequences are packed, and how much attention costs. The first line says "
+        "whether the plan fits "
         "into gpu=, host= and nvme=. The table below it shows what a rank needs of its GPU and "
         "what the ranks of a node need of host memory and NVMe, in GiB, and what is left. If the "
         "plan does not fit, the exit code is 1, and the settings that would fit come next. With "

@@ -80,6 +80,32 @@ train 1 even data.train=even data.pack=true
 grep -q 'packed into 60 rows of 32, 100.0 % filled' even.log || {
   cat even.log >&2; die "even rows"; }
 
+# Counts of operations. Oracles: a row of one document costs what a window costs; shorter documents
+# cost less, in the forecast and in MFU, and padding is no work.
+flops() {
+  sed -n 's/.*"kind":"step".*"seconds":\([^,]*\),.*"mfu":\([^,]*\),.*/\1 \2/p' "$1/results.jsonl" |
+    awk 'NR == 1 { printf "%.10g\n", $1 * $2 }'
+}
+forecast() {
+  # shellcheck disable=SC2046 # one word
+  "$SLUICE" plan tiny.yaml "$@" $(with_rates gemm_flops=1e6) --json > plan.json 2> plan.err || {
+    cat plan.err >&2; die "plan $*"; }
+  tr -d ' ' < plan.json | sed -n 's/.*"step_s":\([^,}]*\).*/\1/p' | head -n 1
+}
+for name in even data; do
+  for kind in true false; do
+    train 1 cost-$name-$kind data.train=$name data.pack=$kind run.steps=1 run.peak=1
+    echo "$name $kind $(flops cost-$name-$kind) $(forecast data.train=$name data.pack=$kind)"
+  done
+done > costs
+awk '{ flops[$1, $2] = $3; step[$1, $2] = $4 }
+  END { even = flops["even", "true"] / flops["even", "false"] - 1
+    same = step["even", "true"] / step["even", "false"] - 1
+    exit NR != 4 || even * even > 1e-16 || same * same > 1e-12 ||
+      flops["data", "true"] >= flops["data", "false"] * 0.99 ||
+      step["data", "true"] >= step["data", "false"] * 0.999 }' costs || {
+  cat costs >&2; die "counts of operations"; }
+
 # Masks, from tables of documents. Oracle: the trained tokens of the table.
 test -x "$top_builddir/tests/io/tokens/documents" || skip "tests/io/tokens/documents is not built"
 awk 'BEGIN { s = 1

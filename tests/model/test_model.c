@@ -241,6 +241,9 @@ TEST(test_flops)
          head = 2.0 * 1024 * 768 * 50257;
   assert_true(model->ops->block_flops(model, s) == block);
   assert_true(model->ops->head_flops(model, s) == head);
+  const struct model_shape documents = {.B = 4, .T = 256, .squares = 200.0 * 200 + 40 * 40};
+  assert_true(block - model->ops->block_flops(model, documents) ==
+              4.0 * 2 * 2 * (256.0 * 256 - 200.0 * 200 - 40 * 40) / 2 * 768);
   model_destroy(model);
 }
 
@@ -260,6 +263,10 @@ TEST(test_decoder_flops)
   double mean =
       projections + 2 * (2 * (12.0 * 12 / 2) + (12.0 - 5) * 5 + 5.0 * 5 / 2) / 3 * 4 * 120;
   assert_true(fabs(model->ops->block_flops(model, s) - mean) < 1e-6 * mean);
+  /* Documents of 8 and 4: fewer pairs than 12 in all, and fewer than the window has. */
+  const struct model_shape documents = {.B = 2, .T = 12, .squares = 8.0 * 8 + 4 * 4};
+  mean = projections + 2 * (2 * (80.0 / 2) + 80.0 / 2) / 3 * 4 * 120;
+  assert_true(fabs(model->ops->block_flops(model, documents) - mean) < 1e-6 * mean);
   model_destroy(model);
 }
 
