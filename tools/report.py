@@ -8,8 +8,8 @@ import os
 import re
 import time
 
-from sluice_results import (CONTROL, NAN, Sample, State, amount, clean, inner, number, percentile,
-                            run_records, say, start, text, whole, write)
+from sluice_results import (CONTROL, NAN, Sample, State, amount, clean, inner, number, numbers,
+                            percentile, run_records, say, start, text, whole, write)
 
 Column = collections.namedtuple("Column", "value unit digits name text")
 SUMMARY = [Column(*row) for row in (
@@ -98,6 +98,7 @@ class Run:
         self.seconds = self.counted_s = self.counted_tokens = 0
         self.raw = self.messages = self.rank_steps = 0
         self.errors = {}  # of the units, by step
+        self.sources = {}  # of the data: lists of the last losses, and of all trained tokens
         for record in records:
             self.state.take(record)
             getattr(self, "take_" + text(record, "kind"), lambda record: None)(record)
@@ -131,6 +132,7 @@ class Run:
         value["tokens"] += tokens if math.isfinite(tokens) else 0
         if math.isnan(number(record, "loss") + number(record, "grad_norm")):
             self.event["nonfinite"].add(step)
+        self.take_sources("train", record)
         self.since += 1
         if self.since > self.warmup and math.isfinite(seconds):
             self.times.append(seconds)
@@ -145,6 +147,25 @@ class Run:
             value["best_loss"] = loss
         self.event["eval"].add(step, number(record, "seconds"))
         self.curve["val"].append((step, self.seconds, loss))
+        self.take_sources("val", record)
+
+    def take_sources(self, kind, record):
+        loss, tokens = numbers(record, "source_loss"), numbers(record, "source_tokens")
+        if len(loss) < 2 or len(loss) != len(tokens):
+            return
+        before = self.sources.get(kind, ((), [0] * len(loss)))[1] if kind == "train" else ()
+        if len(before) == len(tokens):
+            tokens = [old + new for old, new in zip(before, tokens)]
+        self.sources[kind] = loss, tokens
+
+    def source_names(self, kind):
+        """The folders of a list as the deck has it."""
+        deck = self.deck or {}
+        words = str(kind == "val" and deck.get("data.val", "[]") != "[]" and deck["data.val"] or
+                    deck.get("data.train", ""))
+        names = [name.strip().strip('"') for name in words.strip("[]").split(",")]
+        count = len(self.sources[kind][0])
+        return names if len(names) == count else [str(i + 1) for i in range(count)]
 
     def take_save(self, record):
         self.event["save"].add(whole(record, "step"), number(record, "blocked_seconds"))
@@ -723,6 +744,27 @@ def events(groups):
     return heading("Events", "A resume is a start at a later step.") + table("events", head, rows)
 
 
+def sources(groups):
+    """A row per run and source, whose validation data may be of other folders."""
+    found = {}
+    for run in (run for group in groups for run in group.runs):
+        for kind, pair in run.sources.items():
+            for name, loss, tokens in zip(run.source_names(kind), *pair):
+                found.setdefault(f"{run.name}: {name}", {})[kind] = loss, tokens
+    columns = [Column(*row) for row in (
+        ("train", "real", 4, "train loss", "of the last step"),
+        ("val", "real", 4, "val loss", "of the last evaluation"),
+        ("train", "count", 0, "trained", "tokens of all steps of the file"),
+        ("val", "count", 0, "scored", "tokens of the last evaluation"))]
+    rows = [[tag("td", name)] + [
+        cell(column, Sample([of.get(column.value, (NAN, NAN))[column.unit == "count"]]))
+        for column in columns] for name, of in found.items()]
+    head = [tag("th", "run: source")] + [
+        tag("th", column.name, f' title="{plain(column.text)}"') for column in columns]
+    return heading("Sources", "Of the folders of a mixture.") + table(
+        "sources", head, rows) if rows else ""
+
+
 def settings(groups):
     decks = [run.deck for group in groups for run in group.runs if run.deck]
     keys = [key for key in dict.fromkeys(key for deck in decks for key in deck)
@@ -768,7 +810,8 @@ def make_page(groups, warmup):
             f"<body><h1>Training report</h1><p>{count}.</p>\n" +
             (f'<div class="notes">{notes}</div>\n' if notes else "") +
             summary(groups, seeds, warmup) + curves(groups) + quality(groups) + steps(groups) +
-            break_even(groups) + communication(groups) + events(groups) + settings(groups) +
+            break_even(groups) + communication(groups) + sources(groups) + events(groups) +
+            settings(groups) +
             f'<div id="tip"></div><script>{SCRIPT}</script></body></html>\n')
 
 

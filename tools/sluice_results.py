@@ -108,6 +108,12 @@ def number(record, key):
     return value if math.isfinite(value) else NAN
 
 
+def numbers(record, key):
+    """A list of numbers as number() has them, otherwise an empty one."""
+    value = record.get(key)
+    return [number({key: item}, key) for item in value] if isinstance(value, list) else []
+
+
 def whole(record, key):
     """An integer from 0 on, otherwise 0."""
     value = record.get(key)

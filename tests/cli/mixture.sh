@@ -50,6 +50,27 @@ END
 python3 sources.py whole/results.jsonl || die "losses of sources"
 grep -q "train: \[data, loud\]" whole/deck.yaml || die "the deck has no list"
 
+# The report: losses and tokens of each source.
+"$SLUICE" report whole > report.out 2>&1 || { cat report.out >&2; die "report"; }
+python3 - whole/results.jsonl > sources.want <<'END'
+import json, sys
+
+steps = [record for record in map(json.loads, open(sys.argv[1])) if "source_loss" in record]
+last = {record["kind"]: record for record in steps}
+for s in range(2):
+    trained = sum(record["source_tokens"][s] for record in steps if record["kind"] == "step")
+    print(last["step"]["source_loss"][s], last["eval"]["source_loss"][s], trained,
+          last["eval"]["source_tokens"][s])
+END
+for name in data loud; do
+  for column in "train loss" "val loss" trained scored; do
+    python3 "$top_srcdir/tests/cli/report.py" exact report.html sources "whole: $name" "$column"
+  done | paste -s -d ' ' -
+done > sources.got
+paste -d ' ' sources.want sources.got | awk '{ for (i = 1; i <= 4; i++) { d = $i / $(i + 4) - 1
+  if (d * d > 1e-16) bad = 1 } } END { exit bad || NR != 2 }' || {
+  cat sources.want sources.got >&2; die "sources in the report"; }
+
 # A list of one path is that path. Without weights a source has that of its tokens.
 train 1 alone data.train=data
 train 1 list "data.train=[data]" data.weights=[5]
