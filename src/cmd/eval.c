@@ -1,6 +1,8 @@
 /* sluice eval: the validation loss of a model. */
 #include "train/evaluate.h"
 
+#include <math.h>
+
 #include "base/log.h"
 #include "base/printable.h"
 #include "cmd/cmd.h"
@@ -42,8 +44,11 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   if (!status)
     (void)evaluator_run(&evaluator, source->deck.eval.batches, NULL, NULL, &e);
   if (!status && comm_rank(job->comm) == 0) {
-    printable_print(stdout, "%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (",
-                    *model ? model : "untrained model", e.loss, e.perplexity, e.bits_per_byte);
+    printable_print(stdout, "%s: validation loss %.12g  perplexity %.6g  ",
+                    *model ? model : "untrained model", e.loss, e.perplexity);
+    if (isfinite(e.bits_per_byte))
+      printf("bits per byte %.6f  ", e.bits_per_byte);
+    printf("(");
     print_count(&e, source->deck.eval.batches);
     printf(", %.1f s, %.0f tokens/s)\n", e.seconds, (double)e.tokens / e.seconds);
   }

@@ -179,7 +179,7 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
   train_put(run, "perplexity", "validation/perplexity", e->perplexity);
   train_put(run, "val_loss", NULL, e->loss);
   train_put(run, "val_ppl", NULL, e->perplexity);
-  train_put(run, "bits_per_byte", "validation/bits_per_byte", e->bits_per_byte);
+  train_put_known(run, "bits_per_byte", "validation/bits_per_byte", e->bits_per_byte);
   train_put(run, "tokens", NULL, (double)e->tokens);
   train_put(run, "seconds", NULL, e->seconds);
   train_put_sources(run, e->sources, e->of);

@@ -127,6 +127,13 @@ grep '^val' table | awk '{ for (i = 3; i <= NF; i++) n += $i ~ /\*/ } END { prin
 grep -q "validation loss .* ($(cat scored) tokens, " chat.log || {
   cat scored chat.log >&2; die "the tokens that are scored"; }
 grep -q '"bits_per_byte":null' chat/results.jsonl || die "bytes of the trained tokens are unknown"
+on 2 "$SLUICE" eval chat > eval.out 2> eval.err || { cat eval.err >&2; die "eval of masks"; }
+sed -n 's/.*validation loss \([0-9.]*\)  perplexity [^ ]*  (\([0-9]*\) tokens, .*/\1 \2/p' \
+  eval.out > eval.got
+sed -n 's/.*"kind":"eval".*"step":6,"loss":\([^,]*\),.*"tokens":\([^,]*\),.*/\1 \2/p' \
+  chat/results.jsonl | paste -d ' ' - eval.got |
+  awk '{ d = $1 / $3 - 1; exit NF != 4 || d * d > 1e-22 || $2 != $4 }' || {
+    cat eval.out >&2; die "eval of masks"; }
 train 2 windows data.train=chat data.pack=false eval.every=3
 grep -q 'packed into' windows.log && die "packed against the deck"
 
