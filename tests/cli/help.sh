@@ -102,6 +102,7 @@ while read -r example; do
   compress.weights.codec=*) needs= ;;
   compress.weights.*=*)
     needs="compress.weights.codec=topk compress.weights.delta=true shard.strategy=shard_optim" ;;
+  data.weights=*) needs="data.train=[a,b]" ;;
   optim.rounding=*) needs=optim.moments=bf16 ;;
   checkpoint.keep_every=*) needs=checkpoint.every=100 ;;
   tiers.*=* | transfer.*=* | optim.state=*) needs="tiers.params=host tiers.optimizer=host" ;;
