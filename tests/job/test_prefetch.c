@@ -130,6 +130,35 @@ TEST(a_slow_read_hides_behind_the_step_before)
     fail_msg("of %g s of reading %g s hold up the steps", reading, exposed);
 }
 
+/* The next step is whole when it is awaited. A skipped step makes room for the one after it.
+ * Oracle: a run without it, whose later steps have other tokens. */
+TEST(steps_are_awaited_and_skipped)
+{
+  struct job job;
+  struct prefetch *prefetch;
+  struct source source = {.pause_ms = 2, .fail_step = 3};
+  open_job(&job, comm, &source, 4, &prefetch);
+  must(prefetch_await(prefetch, 0));
+  assert_int_equal(source.ended, MICROS);
+  job_step(&job, 0);
+  must(prefetch_await(prefetch, 1));
+  assert_int_equal(source.ended, 2 * MICROS);
+  prefetch_skip(prefetch);
+  exec_skip(job.exec);
+  must(prefetch_await(prefetch, 2));
+  job_step(&job, 2);
+  must_fail(prefetch_await(prefetch, 3), STATUS_IO, "shard 7 is gone");
+  const double after_skip = job.record.loss[2];
+  close_job(&job, prefetch);
+  source = (struct source){.fail_step = -1};
+  open_job(&job, comm, &source, 0, NULL);
+  job_step(&job, 0);
+  exec_skip(job.exec);
+  job_step(&job, 2);
+  assert_true(job.record.loss[2] == after_skip);
+  close_job(&job, NULL);
+}
+
 /* Not before: the steps ahead of it are whole. */
 TEST(a_failure_is_told_by_the_step_that_it_belongs_to)
 {
