@@ -6,7 +6,7 @@ packages_build="gcc libc6-dev make autoconf automake pkg-config libopenmpi-dev o
 libhdf5-openmpi-dev libhwloc-dev libopenblas-dev
   libyaml-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libpapi-dev"
 # Essential tests need the first of these.
-packages_essential="libcmocka-dev hdf5-tools python3 python3-h5py iproute2 procps"
+packages_essential="libcmocka-dev hdf5-tools python3 python3-h5py python3-jinja2 iproute2 procps"
 packages_check="$packages_essential slurmctld slurmd slurm-client munge groff-base zsh fish zstd
   python3-jsonschema python3-yaml lmod python3-sphinx python3-myst-parser"
 packages_mpich="mpich libmpich-dev libhdf5-mpich-dev"

@@ -108,9 +108,28 @@ enum status text_input_seek(struct text_input *input, int64_t offset)
   return input->status;
 }
 
+static enum status copy_read(struct text_input *input)
+{
+  const size_t from = input->copied;
+  input->copied = input->at;
+  return input->copy ? text_buffer_append(input->copy, input->buffer + from, input->at - from)
+                     : STATUS_OK;
+}
+
+enum status text_input_copy(struct text_input *input, struct text_buffer *out)
+{
+  const enum status status = copy_read(input);
+  input->copy = out;
+  return text_input_keep(input, text_input_offset(input), status);
+}
+
 static enum status make_room(struct text_input *input, size_t want)
 {
+  const enum status copied = copy_read(input);
+  if (copied)
+    return text_input_keep(input, text_input_offset(input), copied);
   size_t kept = input->filled - input->at;
+  input->copied = 0;
   memmove(input->buffer, input->buffer + input->at, kept);
   input->base += (int64_t)input->at;
   input->end -= input->at;

@@ -15,6 +15,16 @@ enum text_invalid {
   TEXT_SKIP     /* leave out the record that has them */
 };
 
+/* Bytes that grow, with a limit. The first failure stays until text_buffer_clear(): later calls do
+ * nothing. */
+struct text_buffer {
+  enum status status;
+  char *data;
+  size_t bytes;
+  int64_t room;
+  size_t most; /* bytes; 0: text_document_most */
+};
+
 struct text_input {
   enum status status; /* the first failure, which stays */
   char *path;
@@ -30,6 +40,8 @@ struct text_input {
   bool replaced;             /* the reader put U+FFFD into a string */
   bool by_lines;             /* messages name the line, too */
   bool one_line;             /* a line end is no white space of JSON */
+  struct text_buffer *copy;  /* gets the bytes that are read; NULL: none does */
+  size_t copied;             /* of buffer[0 .. at), those that it has, or that are before it */
 };
 
 enum status text_input_open(const char *path, enum text_invalid invalid, bool by_lines,
@@ -41,6 +53,10 @@ enum status text_input_seek(struct text_input *input, int64_t offset);
 
 /* Make at least `want` bytes readable at `at`, or all that are left. */
 enum status text_input_fill(struct text_input *input, size_t want);
+
+/* From here on, what is read is appended to *out, too. NULL ends this: the buffer then has all up
+ * to the byte that is read next. */
+enum status text_input_copy(struct text_input *input, struct text_buffer *out);
 
 /* The byte of the file that is read next. */
 static inline int64_t text_input_offset(const struct text_input *input)
@@ -56,15 +72,6 @@ enum status text_input_fail(struct text_input *input, int64_t offset, const char
  * sentence of STATUS_INPUT. Both return input->status. */
 enum status text_input_keep(struct text_input *input, int64_t offset, enum status status);
 
-/* Bytes that grow, with a limit. The first failure stays until text_buffer_clear(): later calls do
- * nothing. */
-struct text_buffer {
-  enum status status;
-  char *data;
-  size_t bytes;
-  int64_t room;
-  size_t most; /* bytes; 0: text_document_most */
-};
 extern size_t text_document_most; /* bytes of a document, or of any other string of a file: 256 MiB;
                                      tests lower it */
 extern int64_t text_input_room;   /* bytes read at a time: 256 KiB; tests lower it */

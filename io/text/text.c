@@ -16,17 +16,18 @@ enum { SEEN_MOST = 200, PROBLEM = 512 };
 struct text {
   struct text_input *input;
   const char *wanted; /* key of the text */
+  bool chats;
   enum text_invalid invalid;
   enum text_format format;
   struct text_position at;
   size_t block;      /* plain text: bytes of the last block, still in the buffer */
   bool array_closed; /* the ']' of the array is read */
   int64_t skipped;
-  struct text_buffer key, title, body, document;
+  struct text_buffer key, title, body, document, object;
   char *replaced; /* the document with U+FFFD in it */
   int64_t replaced_room;
   /* of the current object */
-  bool has_title, has_text;
+  bool has_title, has_text, has_messages, has_prompt, has_completion;
   const char *likely;    /* a key that texts often have, with a string */
   const char *chat;      /* a key of chat data */
   char seen[SEEN_MOST];  /* other keys */
@@ -122,6 +123,7 @@ enum status text_open(const char *path, struct text_position from,
   text->at = from;
   text->wanted = options && options->key ? options->key : "text";
   text->invalid = options ? options->invalid : TEXT_REFUSE;
+  text->chats = options && options->chats;
   status = text_input_open(path, text->invalid, text_is_json_name(path), &text->input);
   if (!status) {
     text->format = find_format(path, text->input);
@@ -148,6 +150,7 @@ void text_close(struct text *text)
   text_buffer_free(&text->title);
   text_buffer_free(&text->body);
   text_buffer_free(&text->document);
+  text_buffer_free(&text->object);
   mem_free(text->replaced);
   mem_free(text);
 }
@@ -258,6 +261,9 @@ static void note_key(struct text *text, int byte)
     text->likely = find_key(likely, key);
   if (!text->chat)
     text->chat = find_key(chat, key);
+  text->has_messages |= is_key(key, "messages");
+  text->has_prompt |= is_key(key, "prompt");
+  text->has_completion |= is_key(key, "completion");
   const size_t n = strlen(text->seen);
   if (n + key->bytes + sizeof ", \"\"" < sizeof text->seen)
     snprintf(text->seen + n, sizeof text->seen - n, "%s\"%.*s\"", n ? ", " : "", (int)key->bytes,
@@ -314,6 +320,8 @@ static void read_member(struct text *text)
   if (input->status)
     return;
   const bool is_text = is_key(&text->key, text->wanted);
+  if (is_text)
+    (void)text_input_copy(input, NULL);
   if (is_text || is_key(&text->key, "title")) {
     read_string(text, !is_text, begin, byte);
   } else {
@@ -329,15 +337,22 @@ static void explain_missing(struct text *text, int64_t begin)
     set_problem(text, begin, "an object without \"%s\" that has \"%s\": use text=%s", name,
                 text->likely, text->likely);
   else if (text->chat)
-    set_problem(text, begin,
-                "an object without \"%s\" that has \"%s\": chat data are not supported; write "
-                "each conversation as one \"text\"",
-                name, text->chat);
+    set_problem(text, begin, "an object without \"%s\" that has \"%s\": %s", name, text->chat,
+                text->chats ? "a conversation has \"messages\", each with \"role\" and "
+                              "\"content\", or \"prompt\" and \"completion\""
+                            : "chat data are not supported; write each conversation as one "
+                              "\"text\"");
   else
     set_problem(text, begin,
                 "an object without \"%s\"%s%s; text=KEY names the key of the text, invalid=skip "
                 "leaves such records out",
                 name, *text->seen ? "; its keys are " : "", text->seen);
+}
+
+static bool is_chat(const struct text *text)
+{
+  return text->chats && !text->has_text &&
+         (text->has_messages || (text->has_prompt && text->has_completion));
 }
 
 static void read_object(struct text *text)
@@ -346,21 +361,30 @@ static void read_object(struct text *text)
   text_buffer_clear(&text->title);
   text_buffer_clear(&text->body);
   text->has_title = text->has_text = input->replaced = false;
+  text->has_messages = text->has_prompt = text->has_completion = false;
   text->likely = text->chat = NULL;
   *text->seen = *text->problem = '\0';
+  (void)jsonl_peek(input);
+  text_buffer_clear(&text->object);
+  if (text->chats)
+    (void)text_input_copy(input, &text->object);
   jsonl_expect(input, '{', "an object, '{',");
   const int64_t begin = text_input_offset(input) - 1;
   for (bool more = jsonl_enter(input, '}'); more; more = jsonl_more(input, '}'))
     read_member(text);
-  if (!text->has_text)
+  (void)text_input_copy(input, NULL);
+  if (!text->has_text && !is_chat(text))
     explain_missing(text, begin);
 }
 
-/* title, newline, text. */
+/* title, newline, text; of a conversation the object. */
 static void join(struct text *text, int64_t begin, struct text_document *out)
 {
   const struct text_buffer *whole = &text->body;
-  if (text->title.bytes > 0) {
+  out->is_chat = is_chat(text);
+  if (out->is_chat) {
+    whole = &text->object;
+  } else if (text->title.bytes > 0) {
     struct text_buffer *document = &text->document;
     text_buffer_clear(document);
     text_buffer_append(document, text->title.data, text->title.bytes);
@@ -457,7 +481,7 @@ static bool next_json(struct text *text, struct text_document *out, bool *usable
   const int64_t begin = text_input_offset(input);
   if (text->invalid == TEXT_SKIP) {
     *usable = read_any(text, byte) && !*text->problem && !input->replaced &&
-              is_valid(&text->title) && is_valid(&text->body);
+              is_valid(&text->title) && is_valid(&text->body) && is_valid(&text->object);
   } else {
     read_object(text);
     if (*text->problem)
@@ -487,6 +511,7 @@ enum status text_next(struct text *text, struct text_document *out, bool *found)
   const bool plain = text->format == TEXT_PLAIN;
   for (;;) {
     bool usable = true;
+    out->is_chat = false;
     *found = plain ? next_block(text, out) : next_json(text, out, &usable);
     if (!*found)
       return text->input->status;

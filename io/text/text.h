@@ -5,7 +5,8 @@
  * bytes. If there is none before TEXT_BLOCK_MOST, it ends after the last line end, else the last
  * space, else the last character before it. JSON Lines (one object per line) and a JSON array of
  * objects: each object is a document. Its "title", if there is one, and its text are joined by a
- * newline; other keys are ignored. A document that holds only white space is skipped, but counted
+ * newline; other keys are ignored. An object without a text that has "messages", or "prompt" and
+ * "completion", is a conversation. A document that holds only white space is skipped, but counted
  * in `number`. A block of plain text is skipped only if it is the whole file.
  *
  * Files may be compressed by gzip or zstd (io/text/source.h). The name's ending, without .gz or
@@ -33,6 +34,7 @@ struct text_position {
 struct text_document {
   const char *text; /* valid until the next call */
   size_t bytes;
+  bool is_chat;      /* the text is the JSON object of a conversation */
   int64_t number;    /* 0, 1, 2, ... in the file */
   int64_t document;  /* likewise, but 0 for all blocks of a plain text */
   bool begins, ends; /* a document, as every object does; in plain text only the first block begins
@@ -42,6 +44,7 @@ struct text_document {
 
 struct text_options {
   const char *key; /* of the text in objects; NULL: "text" */
+  bool chats;      /* conversations are handed out; else they are objects without a text */
   /* TEXT_SKIP leaves out objects whose text is missing, no string, blank or not valid. In JSON
    * Lines an object has one line, and lines that are no JSON are left out too. Plain text is
    * refused as with TEXT_REFUSE. */

@@ -1,6 +1,8 @@
 noinst_LIBRARIES += io/tokens/libtokens.a
 layers += io/tokens/libtokens.a
 io_tokens_libtokens_a_SOURCES = \
+	io/tokens/chat.c \
+	io/tokens/chat.h \
 	io/tokens/index.c \
 	io/tokens/pack.c \
 	io/tokens/index.h \

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,8 @@ static bool matches(const char *pattern, const char *name)
 
 /* Files that tokenizer_copy() may write next to the shards. */
 static const char of_tokenizer[] =
-    "@(@(tokenizer|tokenizer_config|generation_config|vocab).json|merges.txt)?(.tmp)";
+    "@(@(tokenizer|tokenizer_config|generation_config|vocab).json|merges.txt|chat_template.jinja)"
+    "?(.tmp)";
 static const char of_shards[] = "@(train|val)-*.h5";
 /* Folders of an unfinished shard or index. */
 static const char of_drafts[] = ".@(train-|val-|" SHARD_INDEX ")*";
@@ -321,6 +323,11 @@ static enum status check_result(const struct prepare_config *config,
   if (result->skipped == 0)
     return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing but white space",
                       config->input[0], others);
+  if (result->silent == result->skipped)
+    return status_set(STATUS_INPUT,
+                      "nothing of any conversation of %s%s is trained: none has an answer of the "
+                      "assistant in the text that the chat template makes (train=all trains all)",
+                      config->input[0], others);
   return status_set(STATUS_INPUT,
                     "the corpus is empty: each record of %s%s is blank or was skipped (%" PRId64
                     "); without invalid=skip the first is named",
@@ -351,13 +358,41 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job,
   return status;
 }
 
+/* The template that was used, if it is a file. */
+static enum status copy_template(const struct prepare_config *config)
+{
+  const struct file_path own = file_path(config->tokenizer_dir ?: "", "chat_template.jinja");
+  const char *path = config->template ?: own.text;
+  char *text = NULL;
+  size_t bytes = 0;
+  if (path == own.text && (!config->tokenizer_dir || !file_exists(path)))
+    return STATUS_OK;
+  const enum status status =
+      file_read_all(path, PREPARE_TEMPLATE_MOST, &text, &bytes)
+          ?: file_write_all(file_path(config->out, "chat_template.jinja").text, text, bytes);
+  mem_free(text);
+  return status;
+}
+
+/* Cores of this process, or its share of the node's if it is not bound. */
+static int count_workers(struct comm *comm)
+{
+  cpu_set_t mask;
+  const long all = sysconf(_SC_NPROCESSORS_ONLN);
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) /* more than 1024 CPUs */
+    return 1;
+  const int own = CPU_COUNT(&mask), each = own < all ? own : own / (int)comm_local_ranks(comm);
+  return each > 0 ? each : 1;
+}
+
 static enum status run_in_folder(struct comm *comm, struct prepare_job *job,
                                  struct prepare_result *result)
 {
   const struct prepare_config *config = job->config;
   bool useless = false;
-  char *record = prepare_record(config, &job->inputs, job->tokenizer);
-  enum status status = comm_agree(comm, record ? STATUS_OK : STATUS_MEMORY);
+  char *record = NULL;
+  enum status status =
+      comm_agree(comm, prepare_record(config, &job->inputs, job->tokenizer, &record));
   if (!status) {
     job->settings = hash_text(record);
     status = comm_check_same(comm, "the settings of prepare or the tokenizer's files",
@@ -368,7 +403,9 @@ static enum status run_in_folder(struct comm *comm, struct prepare_job *job,
   mem_free(record);
   if (!status) {
     if (first)
-      status = tokenizer_copy(job->tokenizer, config->out) ?: choose_turned(job);
+      status = tokenizer_copy(job->tokenizer, config->out)
+                   ?: copy_template(config)
+                   ?: choose_turned(job);
     status = comm_agree(comm, status)
              ?: comm_broadcast(comm, &job->turned, sizeof job->turned, 0)
              ?: run_groups(comm, job, result, &useless);
@@ -384,7 +421,8 @@ enum status prepare_run(struct comm *comm, const struct prepare_config *config,
   struct prepare_job job = {.config = config, .turned = {-1, -1}};
   enum status status =
       check_config(config)
-          ?: tokenizer_create(config->tokenizer, config->tokenizer_dir, &job.tokenizer);
+          ?: tokenizer_create(config->tokenizer, config->tokenizer_dir, &job.tokenizer)
+          ?: chat_create(config->renderer, count_workers(comm), job.tokenizer, &job.chat);
   struct folder_lock lock = {.fd = -1};
   if (!status && comm_rank(comm) == 0)
     status = folder_lock(config->out, "out", &lock);
@@ -394,6 +432,7 @@ enum status prepare_run(struct comm *comm, const struct prepare_config *config,
   folder_unlock(config->out, &lock);
   input_files_free(&job.inputs);
   mem_free(job.group_begin);
+  chat_destroy(job.chat);
   tokenizer_destroy(job.tokenizer);
   return status;
 }

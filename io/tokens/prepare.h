@@ -15,7 +15,10 @@ struct prepare_config {
   const char *tokenizer_dir;
   bool special_as_text; /* added tokens that are written in the text (<|im_start|>) are text; else
                            they are those tokens, as in the reference library */
-  struct text_options text;
+  struct text_options text; /* with chats: conversations are rendered by `renderer` */
+  char *const *renderer;    /* command of a process of tools/chat.py, NULL at the end */
+  const char *template;     /* file of a chat template; NULL: the tokenizer's own */
+  const char *trained;      /* what the renderer was told of masks, for the record; or NULL */
   double val; /* in [0, 1): share of documents for validation, chosen by (seed, file, document). If
                  the share is not 0, each side gets at least one document, and one document alone
                  is refused */
@@ -24,9 +27,13 @@ struct prepare_config {
 };
 
 /* `documents`: a file of plain text counts as one. `bytes`: of the documents' text. `skipped`: as
- * text_skipped() counts. */
+ * text_skipped() counts, and conversations of which nothing is trained. `untrained`: tokens, of
+ * both splits. `chats`: conversations of shards that this call made. `differing`: those of them
+ * where the template's marks are not what the assistant says. `silent`: those of which nothing is
+ * trained. */
 struct prepare_result {
   int64_t files, documents, skipped, bytes, train_tokens, val_tokens, shards, reused_shards;
+  int64_t untrained, chats, differing, silent;
 };
 
 /* One rank works on a file, or on a run of small files. Names and bytes of shards depend on the

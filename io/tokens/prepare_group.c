@@ -15,8 +15,16 @@ struct draft {
   int64_t n, room;
   uint64_t *first; /* of each document */
   int64_t documents, documents_room;
+  unsigned char *trained; /* a bit per token */
+  int64_t trained_room, untrained;
   int64_t text_bytes;
   int64_t skipped; /* objects left out; only the train shard counts them */
+};
+
+/* A conversation whose record was sent to be rendered. */
+struct ahead {
+  struct text_document document; /* without its text */
+  int64_t skipped;               /* by text_skipped(), when it was read */
 };
 
 struct prepare_group {
@@ -28,8 +36,14 @@ struct prepare_group {
   struct text *text;             /* open on input file at.file, or NULL */
   struct text_document document; /* read but not taken yet, if `waiting` */
   bool waiting;
-  int64_t skipped; /* of `text`, counted so far */
-  bool begun;      /* the current document has tokens */
+  struct ahead *ahead; /* [chat_slots()] conversation k is in slot k modulo the slots */
+  int64_t ahead_sent, ahead_taken;
+  bool held, ended;    /* a plain document, or the end of the file, comes after those */
+  int64_t skipped;     /* of `text`, counted so far */
+  int64_t skipped_now; /* before the document */
+  int64_t untrained;   /* conversations of which nothing is trained, not counted so far */
+  bool begun;          /* the current document has tokens */
+  bool rendered, bare; /* the document is a conversation; it has no ends of a text around it */
   struct draft draft[SHARD_SPLITS];
   struct tokenizer_tokens tokens; /* of a document */
 };
@@ -65,7 +79,7 @@ enum status prepare_group_open(const struct prepare_job *job, int64_t number,
   group->number = number;
   group->at.file = job->group_begin[number];
   group->token_bytes = shard_token_bytes(tokenizer_vocab(job->tokenizer));
-  status = reserve_draft(group);
+  status = reserve_draft(group) ?: mem_new(MEM_DATA, chat_slots(job->chat), &group->ahead);
   if (status)
     prepare_group_close(group);
   else
@@ -81,8 +95,11 @@ void prepare_group_close(struct prepare_group *group)
   for (int s = 0; s < SHARD_SPLITS; s++) {
     mem_free(group->draft[s].tokens);
     mem_free(group->draft[s].first);
+    mem_free(group->draft[s].trained);
   }
+  mem_free(group->ahead);
   mem_free(group->tokens.id);
+  mem_free(group->tokens.trained);
   mem_free(group);
 }
 
@@ -140,6 +157,7 @@ static enum status count_shard(const struct shard_info *info, bool reused,
   done->shard[done->shards++] = *info;
   result->documents += info->documents;
   result->skipped += info->skipped;
+  result->untrained += info->untrained;
   result->bytes += info->text_bytes;
   *(info->split == SPLIT_VAL ? &result->val_tokens : &result->train_tokens) += shard_tokens(info);
   result->shards++;
@@ -153,7 +171,22 @@ static void next_part(struct prepare_group *group)
   group->part_open = false;
   for (int s = 0; s < SHARD_SPLITS; s++)
     group->draft[s].n = group->draft[s].documents = group->draft[s].text_bytes =
-        group->draft[s].skipped = 0;
+        group->draft[s].skipped = group->draft[s].untrained = 0;
+}
+
+/* Forgets what was read of the text and not taken. */
+static enum status drop_text(struct prepare_group *group)
+{
+  struct chat_answer answer;
+  enum status status = STATUS_OK;
+  for (; group->ahead_taken < group->ahead_sent && !status; group->ahead_taken++) {
+    status = chat_receive(group->job->chat, &answer);
+    status = status == STATUS_INPUT ? STATUS_OK : status;
+  }
+  text_close(group->text);
+  group->text = NULL;
+  group->waiting = group->held = group->ended = false;
+  return status;
 }
 
 /* Skip the part if it is finished, else begin it. */
@@ -172,9 +205,8 @@ static enum status begin_part(struct prepare_group *group, struct prepare_done *
   }
   for (int s = 0; s < SHARD_SPLITS && !status; s++)
     status = count_shard(&info[s], true, done);
-  text_close(group->text);
-  group->text = NULL;
-  group->waiting = false;
+  status = status ?: drop_text(group);
+  group->untrained = 0;
   group->at = info[SPLIT_TRAIN].end;
   group->begun = group->at.number > 0; /* it matters in the blocks of a plain text */
   *finished = info[SPLIT_TRAIN].last;
@@ -203,10 +235,11 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .part_tokens = {group->draft[SPLIT_TRAIN].n, group->draft[SPLIT_VAL].n},
                             .documents = draft->documents,
                             .skipped = draft->skipped,
+                            .untrained = draft->untrained,
                             .text_bytes = draft->text_bytes};
   const struct file_path path = path_of(group, split);
   return shard_write(path.text, &info, source->path + source->name, draft->tokens,
-                     draft->first, NULL)
+                     draft->first, draft->trained)
              ?: shard_read(path.text, &info) /* where in the file things lie */
              ?: count_shard(&info, false, done);
 }
@@ -223,40 +256,130 @@ static enum status close_part(struct prepare_group *group, bool last, struct pre
 /* Objects that were left out belong to the part that takes the document after them. */
 static void count_skipped(struct prepare_group *group)
 {
-  const int64_t skipped = text_skipped(group->text);
-  group->draft[SPLIT_TRAIN].skipped += skipped - group->skipped;
-  group->skipped = skipped;
+  group->draft[SPLIT_TRAIN].skipped += group->skipped_now - group->skipped + group->untrained;
+  group->skipped = group->skipped_now;
+  group->untrained = 0;
+}
+
+static enum status name_document(const struct prepare_group *group, enum status status)
+{
+  return status ? status_prefix(status, "%s, document %lld",
+                                group->job->inputs.file[group->at.file].path,
+                                (long long)group->document.number)
+                : STATUS_OK;
+}
+
+/* The next document of the text: a conversation is sent to be rendered, another one is held, and
+ * the end is noted. */
+static enum status look_ahead(struct prepare_group *group)
+{
+  struct ahead next = {.skipped = 0};
+  bool found = false;
+  enum status status = text_next(group->text, &next.document, &found);
+  next.skipped = text_skipped(group->text);
+  if (status)
+    return status;
+  group->ended = !found;
+  group->held = found && !next.document.is_chat;
+  if (!found || group->held) {
+    group->document = next.document;
+    return STATUS_OK;
+  }
+  group->ahead[group->ahead_sent++ % chat_slots(group->job->chat)] = next;
+  return chat_send(group->job->chat, next.document.text, next.document.bytes);
+}
+
+/* The oldest conversation becomes the document, with its tokens. A refused one, and one of which
+ * nothing is trained, is left out. */
+static enum status take_chat(struct prepare_group *group, struct prepare_done *done)
+{
+  const struct prepare_job *job = group->job;
+  const struct ahead *next = &group->ahead[group->ahead_taken++ % chat_slots(job->chat)];
+  struct chat_answer answer = {.text = NULL};
+  bool trained = false;
+  group->document = next->document;
+  group->skipped_now = next->skipped;
+  group->tokens.n = 0;
+  enum status status = chat_receive(job->chat, &answer);
+  if (status == STATUS_INPUT && job->config->text.invalid == TEXT_SKIP) {
+    group->untrained++;
+    return STATUS_OK;
+  }
+  if (status == STATUS_UNSUPPORTED) /* not because of this one */
+    return status;
+  status = status
+               ?: tokenizer_encode_marked(job->tokenizer, answer.text, answer.bytes, answer.marks,
+                                          &group->tokens);
+  if (status)
+    return name_document(group, status);
+  for (int64_t i = 0; i < group->tokens.n && !trained; i++)
+    trained = group->tokens.trained[i];
+  if (*answer.note && done->result.differing++ == 0)
+    log_warn(
+        "%s, document %lld: the marks of the chat template are not what the assistant says: %s",
+        job->inputs.file[group->at.file].path, (long long)group->document.number, answer.note);
+  if (!trained && done->result.silent++ == 0)
+    log_warn(
+        "%s, document %lld: nothing of the conversation is trained; it is left out, and so are "
+        "others like it",
+        job->inputs.file[group->at.file].path, (long long)group->document.number);
+  done->result.chats += trained;
+  group->untrained += !trained;
+  group->document.text = answer.text;
+  group->document.bytes = answer.bytes;
+  group->rendered = true;
+  group->bare = !answer.is_text;
+  group->waiting = trained;
+  return STATUS_OK;
+}
+
+static enum status open_text(struct prepare_group *group)
+{
+  const struct prepare_job *job = group->job;
+  group->skipped = group->skipped_now = 0;
+  return text_open(job->inputs.file[group->at.file].path,
+                   (struct text_position){group->at.byte, group->at.number}, &job->config->text,
+                   &group->text);
 }
 
 /* Reads the next document of the group's files into group->document. If none is left,
- * group->waiting stays false. */
-static enum status read_document(struct prepare_group *group)
+ * group->waiting stays false. Conversations are read ahead, so that all processes have work. */
+static enum status read_document(struct prepare_group *group, struct prepare_done *done)
 {
-  const struct prepare_job *job = group->job;
   enum status status = STATUS_OK;
-  while (!status && !group->waiting && group->at.file < job->group_begin[group->number + 1]) {
-    if (!group->text) {
-      group->skipped = 0;
-      status = text_open(job->inputs.file[group->at.file].path,
-                         (struct text_position){group->at.byte, group->at.number},
-                         &job->config->text, &group->text);
+  while (!status && !group->waiting &&
+         group->at.file < group->job->group_begin[group->number + 1]) {
+    if (!group->text)
+      status = open_text(group);
+    while (!status && !group->held && !group->ended && chat_has_room(group->job->chat))
+      status = look_ahead(group);
+    if (status)
+      break;
+    if (group->ahead_taken < group->ahead_sent) {
+      status = take_chat(group, done);
+      continue;
     }
-    status = status ?: text_next(group->text, &group->document, &group->waiting);
-    if (status || group->waiting)
+    group->skipped_now = text_skipped(group->text);
+    group->rendered = group->bare = false;
+    group->waiting = group->held;
+    group->held = false;
+    if (group->waiting)
       continue;
     count_skipped(group);
-    text_close(group->text);
-    group->text = NULL;
+    status = drop_text(group);
     group->at = (struct shard_position){.file = group->at.file + 1};
   }
   return status;
 }
 
+/* `trained`: 1 or 0 for each; NULL: all are. */
 static enum status append_tokens(struct draft *draft, int token_bytes, const int32_t *tokens,
-                                 int64_t n)
+                                 const uint8_t *trained, int64_t n)
 {
   enum status status =
-      mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, draft->n + n, token_bytes);
+      mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, draft->n + n, token_bytes)
+          ?: mem_grow(MEM_DATA, (void **)&draft->trained, &draft->trained_room,
+                      (draft->n + n) / 8 + 1, 1);
   if (status)
     return status;
   unsigned char *to = draft->tokens + draft->n * token_bytes;
@@ -264,20 +387,31 @@ static enum status append_tokens(struct draft *draft, int token_bytes, const int
     memcpy(to + 2 * i, &(uint16_t){(uint16_t)tokens[i]}, 2);
   if (token_bytes == 4)
     memcpy(to, tokens, (size_t)n * sizeof *tokens);
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t at = draft->n + i;
+    const int bit = !trained || trained[i];
+    draft->trained[at / 8] = (unsigned char)((at % 8 ? draft->trained[at / 8] : 0) | bit << at % 8);
+    draft->untrained += !bit;
+  }
   draft->n += n;
   return STATUS_OK;
 }
 
-/* A document's first token, and the beginning of text if the tokenizer has one. */
+/* A document's first token, and the beginning of text if the tokenizer has one. It never comes
+ * twice. */
 static enum status begin_document(struct prepare_group *group, struct draft *draft)
 {
-  int32_t token = tokenizer_begin_of_text(group->job->tokenizer);
+  const int32_t token = tokenizer_begin_of_text(group->job->tokenizer);
+  const bool written = group->tokens.n > 0 && group->tokens.id[0] == token;
   enum status status = mem_grow(MEM_DATA, (void **)&draft->first, &draft->documents_room,
                                 draft->documents + 1, (int64_t)sizeof *draft->first);
   if (status)
     return status;
   draft->first[draft->documents++] = (uint64_t)draft->n;
-  return token >= 0 ? append_tokens(draft, group->token_bytes, &token, 1) : STATUS_OK;
+  return token >= 0 && !written && !group->bare
+             ? append_tokens(draft, group->token_bytes, &token,
+                             group->rendered ? group->tokens.trained : NULL, 1)
+             : STATUS_OK;
 }
 
 static enum status encode(struct prepare_group *group)
@@ -285,30 +419,32 @@ static enum status encode(struct prepare_group *group)
   const struct prepare_job *job = group->job;
   const struct text_document *document = &group->document;
   group->tokens.n = 0;
-  const enum status status = tokenizer_encode(job->tokenizer, document->text, document->bytes,
-                                              job->config->special_as_text, &group->tokens);
-  return status ? status_prefix(status, "%s, document %lld", job->inputs.file[group->at.file].path,
-                                (long long)document->number)
-                : STATUS_OK;
+  return name_document(group, tokenizer_encode(job->tokenizer, document->text, document->bytes,
+                                               job->config->special_as_text, &group->tokens));
 }
 
 static enum status take_document(struct prepare_group *group)
 {
   const struct text_document *document = &group->document;
+  const struct tokenizer_tokens *tokens = &group->tokens;
   enum token_split split =
       is_validation(group->job, group->at.file, document->document) ? SPLIT_VAL : SPLIT_TRAIN;
   struct draft *draft = &group->draft[split];
   if (document->begins)
     group->begun = false;
-  enum status status = encode(group);
+  enum status status = group->rendered ? STATUS_OK : encode(group);
   if (!status && !group->begun)
     status = begin_document(group, draft);
-  status = status ?: append_tokens(draft, group->token_bytes, group->tokens.id, group->tokens.n);
+  status = status
+               ?: append_tokens(draft, group->token_bytes, tokens->id,
+                                group->rendered ? tokens->trained : NULL, tokens->n);
   group->begun = true;
   if (!status && document->ends) {
     const int32_t end = tokenizer_end_of_text(group->job->tokenizer);
+    const bool written = group->rendered && tokens->id[tokens->n - 1] == end;
     group->begun = false;
-    status = append_tokens(draft, group->token_bytes, &end, 1);
+    if (!group->bare && !written)
+      status = append_tokens(draft, group->token_bytes, &end, NULL, 1);
   }
   draft->text_bytes += (int64_t)document->bytes;
   count_skipped(group);
@@ -324,7 +460,7 @@ enum status prepare_group_advance(struct prepare_group *group, struct prepare_do
   *byte = group->at.byte;
   if (!group->part_open)
     return begin_part(group, done, finished);
-  enum status status = read_document(group);
+  enum status status = read_document(group, done);
   if (status)
     return status;
   const int64_t most = group->job->config->shard_tokens;

@@ -6,6 +6,7 @@
 
 #include "io/text/input_files.h"
 #include "io/tokenizer/tokenizer.h"
+#include "io/tokens/chat.h"
 #include "io/tokens/prepare.h"
 #include "io/tokens/shard.h"
 
@@ -14,6 +15,7 @@ struct prepare_job {
   const struct prepare_config *config;
   struct input_files inputs;
   struct tokenizer *tokenizer;
+  struct chat *chat;
   uint64_t settings;    /* hash of prepare.json */
   int64_t *group_begin; /* [groups + 1] first input file of each group */
   int64_t groups;

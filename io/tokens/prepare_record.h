@@ -5,7 +5,9 @@
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokens/prepare.h"
 
-/* The text of prepare.json for this call: one setting or input per line. NULL if memory is out,
- * with the status set. mem_free. */
-char *prepare_record(const struct prepare_config *config, const struct input_files *inputs,
-                     const struct tokenizer *tokenizer);
+enum { PREPARE_TEMPLATE_MOST = 16 << 20 }; /* bytes of a template, or a file of settings */
+
+/* The text of prepare.json for this call: one setting or input per line. mem_free. Fails if the
+ * file of a template cannot be read. */
+enum status prepare_record(const struct prepare_config *config, const struct input_files *inputs,
+                           const struct tokenizer *tokenizer, char **out);

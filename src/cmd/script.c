@@ -32,6 +32,29 @@ static enum status find_script(const char *name, char **path)
 static char *const python[] = {"python3", "-X", "utf8", "-BEs"};
 enum { PYTHON = sizeof python / sizeof *python };
 
+enum status script_command(const char *name, int words, char *const word[], char ***argv)
+{
+  char **out = NULL;
+  enum status status = mem_new(MEM_META, PYTHON + 1 + words + 1, &out);
+  if (status)
+    return status;
+  memcpy(out, python, sizeof python);
+  status = find_script(name, &out[PYTHON]);
+  memcpy(out + PYTHON + 1, word, (size_t)words * sizeof *word);
+  if (status)
+    script_command_free(out);
+  else
+    *argv = out;
+  return status;
+}
+
+void script_command_free(char **argv)
+{
+  if (argv)
+    mem_free(argv[PYTHON]);
+  mem_free(argv);
+}
+
 /* Python, the script and the options, of which the list owns the last two; then the words. */
 static enum status list_words(const char *name, const struct option *table,
                               const struct option_set *set, int words, char *const word[],

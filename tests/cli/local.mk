@@ -3,6 +3,7 @@ check_scripts += \
 	tests/cli/campaign.sh \
 	tests/cli/choose.sh \
 	tests/cli/choose_nodes.sh \
+	tests/cli/chat.sh \
 	tests/cli/cli.sh \
 	tests/cli/commit.sh \
 	tests/cli/completion.sh \
@@ -70,6 +71,8 @@ EXTRA_DIST += \
 	tests/cli/common.sh \
 	tests/cli/huggingface.py \
 	tests/cli/lustre.c \
+	tests/cli/chat.py \
+	tests/cli/chat.txt \
 	tests/cli/report.py \
 	tests/cli/results.py \
 	tests/cli/top.py \

@@ -1,0 +1,166 @@
+#!/bin/sh
+# Conversations in sluice prepare. Oracles: Jinja2 alone, and rows with marks (chat.py, chat.txt);
+# texts with brackets, decoded from the tokens and masks of the shards; equal bytes of one rank for
+# several, and of a whole call for one that goes on.
+. "${top_srcdir:?}/tests/cli/common.sh"
+need python3 gzip
+python3 -c 'import jinja2' 2> /dev/null || lack python3-jinja2
+python3 "$top_srcdir/tests/cli/chat.py" "$top_srcdir/tests/cli/chat.txt" "$top_srcdir/tools" ||
+  die "rows of chat.txt"
+
+model=$top_srcdir/tests/io/data/tokenizers/qwen2
+cat > chatml.jinja <<'END'
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}
+END
+# prepare OUT INPUT [key=value ...]
+prepare() {
+  out=$1 input=$2
+  shift 2
+  quietly "$out" "$SLUICE" prepare "$input" out="$out" tokenizer="$model" template=chatml.jinja \
+    "$@"
+}
+quietly() {
+  log=$1
+  shift
+  "$@" > "$log.out" 2> "$log.err" || { cat "$log.out" "$log.err" >&2; die "$*"; }
+}
+says() { grep -qF -e "$2" "$1" || { cat "$1" >&2; die "$1 does not say: $2"; }; }
+
+# Records of every kind. Users and assistants write special tokens, and get none: <|im_end|> of the
+# template is one token, that of a text is several.
+say() { printf '{"role": "%s", "content": "%s"}' "$1" "$2"; }
+{
+  echo "{\"messages\": [$(say user 'a<|im_end|>b'),"\
+"$(say assistant '<think>c</think><|im_end|>')]}"
+  echo "{\"id\": 3, \"messages\": [$(say user 'nobody answers')]}"
+  echo "{\"messages\": [$(say assistant 'e\u0301'), $(say user f), $(say assistant g)]}"
+  echo '{"prompt": "Question: ", "completion": "42"}'
+  echo '{"text": "plain"}'
+  echo "{\"prompt\": [$(say user h)], \"completion\": [$(say assistant i)]}"
+} > all.jsonl
+prepare all all.jsonl val=0
+sed -n '/^----$/,$p' all.out > all.shown
+cat > all.want <<'END'
+----
+<|im_start|>user
+a<|im_end|>b<|im_end|>
+<|im_start|>assistant
+[<think>c</think><|im_end|><|im_end|>]
+
+----
+<|im_start|>assistant
+[é<|im_end|>]
+<|im_start|>user
+f<|im_end|>
+<|im_start|>assistant
+[g<|im_end|>]
+
+----
+Question: [42<|im_end|>]
+END
+cmp all.shown all.want || { cat all.shown >&2; die "other conversations are shown"; }
+says all.out "5 documents from 1 file"
+says all.out "1 record without a usable text skipped"
+says all.err "all.jsonl, document 1: nothing of the conversation is trained; it is left out"
+cmp chatml.jinja all/chat_template.jinja
+
+# A folder goes on with the same template and the same masks only.
+fails 2 "recorded: trained assistant eot=turn; now: trained last eot=turn" "$SLUICE" prepare \
+  all.jsonl out=all tokenizer="$model" template=chatml.jinja val=0 train=last
+cp chatml.jinja other.jinja
+echo >> other.jinja
+fails 2 "recorded: template_crc32" "$SLUICE" prepare all.jsonl out=all tokenizer="$model" \
+  template=other.jinja val=0
+prepare all all.jsonl val=0
+says all.out "(1 existed already)"
+prepare whole all.jsonl val=0 train=all
+grep -q '^trained:' whole.out && die "everything is trained, and a share is printed"
+
+# Many conversations, in parts: the same bytes at any number of ranks, from a packed file, and if a
+# part is made again. Every seventh is left out. Some are far larger than the buffers of sockets.
+awk 'BEGIN {
+  for (i = 0; i < 400; i++) {
+    word = "w" i " "; n = i % 50 == 3 ? 60000 : i % 11; text = ""
+    for (k = 0; k < n; k++) text = text word
+    printf "{\"messages\": [{\"role\": \"user\", \"content\": \"%s?\"}", text
+    if (i % 7) printf ", {\"role\": \"assistant\", \"content\": \"%s!\"}", text
+    print "]}" } }' > many.jsonl
+prepare one many.jsonl val=0.1 shard_tokens=1024
+test "$(ls one | grep -c train-)" -gt 3 || die "too few shards"
+says one.out "58 records without a usable text skipped"
+quietly three on 3 "$SLUICE" prepare many.jsonl out=three tokenizer="$model" \
+  template=chatml.jinja val=0.1 shard_tokens=1024
+cp -r one again
+rm again/train-00000-00002.h5
+prepare again many.jsonl val=0.1 shard_tokens=1024
+for other in three again; do
+  for file in one/*.h5; do cmp "$file" "$other/${file#one/}" || die "$other has other shards"; done
+done
+gzip -k many.jsonl
+prepare packed many.jsonl.gz val=0.1 shard_tokens=1024
+sed 's/^packed: //' packed.out | sed 's/.*documents/documents/' > packed.said
+sed 's/^one: //' one.out | sed 's/.*documents/documents/' > one.said
+cmp one.said packed.said || die "a packed file gives other tokens"
+
+# Refusals, a sentence each: exit status, sentence, options; the record comes before.
+# refuse RECORD STATUS SENTENCE [key=value ...]
+refuse() {
+  printf '%s\n' "$1" > record.jsonl
+  code=$2 text=$3
+  shift 3
+  rm -rf no
+  fails "$code" "$text" "$SLUICE" prepare record.jsonl out=no tokenizer="$model" val=0 "$@"
+}
+template() { printf '%s' "$1" > row.jinja; }
+good='{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
+refuse "$good" 8 "has no chat template: name a file of one with template=FILE"
+refuse "$good" 8 "the tokenizer bytes has no chat template" tokenizer=bytes
+refuse "$good" 3 "nothing.jinja" template=nothing.jinja
+refuse '{"messages": [{"role": "user", "content": "a"}]}' 3 "nothing of any conversation of" \
+  template=chatml.jinja
+refuse '{"messages": [{"role": "user", "content": [{"type": "image"}]}]}' 3 \
+  "record.jsonl, document 0: its message 0 has a part of type image: only text can be trained" \
+  template=chatml.jinja
+refuse '{"conversations": []}' 3 'that has "conversations": a conversation has "messages"'
+refuse "$good"' {' 3 "the end of the line is expected" template=chatml.jinja
+deep=$(awk 'BEGIN { for (i = 0; i < 900; i++) printf "["; for (i = 0; i < 900; i++) printf "]" }')
+refuse '{"messages": [{"role": "assistant", "content": '"$deep"'}]}' 3 "is nested too deeply" \
+  template=chatml.jinja
+template '{{ raise_exception("alternate") }}'
+refuse "$good" 3 "record.jsonl, document 0: the chat template, line 1: alternate" template=row.jinja
+template '{{ messages | nosuch }}'
+refuse "$good" 3 "the chat template, line 1: No filter named 'nosuch'" template=row.jinja
+template '{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}'
+refuse "$good" 3 "the chat template makes more than 10000000 steps" template=row.jinja
+template '{% set n = namespace(x=7) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}'
+refuse "$good" 3 "the chat template makes no text in 10 s" template=row.jinja
+
+# A large record in a small file, and one that a skip leaves out.
+{ printf '{"messages": [{"role": "user", "content": "'; head -c 300000000 /dev/zero | tr '\0' a
+  echo '"}]}'; } | gzip -1 > bomb.jsonl.gz
+fails 3 "bomb.jsonl.gz" "$SLUICE" prepare bomb.jsonl.gz out=no tokenizer="$model" \
+  template=chatml.jinja val=0
+printf '%s\n' '{"messages": 1}' "$good" > some.jsonl
+prepare some some.jsonl val=0 invalid=skip
+says some.out "1 record without a usable text skipped"
+
+# Processes that do not start, lack Jinja2, or die.
+real=$(command -v python3)
+mkdir bin
+fake() { printf '#!/bin/sh\n%s\n' "$1" > bin/python3; chmod +x bin/python3; }
+broken() { PATH="$scratch/bin:$PATH" refuse "$good" "$@" template=chatml.jinja; }
+fake "exec $real -S \"\$@\""
+broken 8 "conversations need the Python package Jinja2"
+fake "exit 9"
+broken 6 "record.jsonl, document 0: the process that renders conversations ended (exit status 9)"
+fake 'kill -9 $$'
+broken 6 "was ended by signal 9 (Killed)"
+fake 'kill -PROF $$'
+broken 6 "the chat template takes more than 20 s of CPU time"
+fake 'printf "%0200d" 0; cat > /dev/null'
+broken 70 "gives an answer that makes no sense"
+PATH=$scratch/nowhere refuse "$good" 8 "conversations need python3, which cannot be started" \
+  template=chatml.jinja
