@@ -227,10 +227,7 @@ static enum status run(const struct arguments *arguments)
 
 const struct command command_prepare = {
     .name = "prepare",
-    .usage = "INPUT ... out=DIR [tokenizer=bytes|gpt2|FOLDER] [tokenizer_dir=DIR] "
-             "[special=token|text] [invalid=refuse|replace|skip] [text=KEY] [template=auto|FILE] "
-             "[train=assistant|last|all] [eot=turn|last|no] [val=0.01] [seed=1] "
-             "[shard_tokens=64Mi]",
+    .usage = "INPUT ... out=DIR [key=value ...]",
     .summary = "turn text into token shards",
     .text = "Inputs are files or folders: plain text (.txt), JSON Lines (.jsonl) or a JSON array "
             "(.json), also compressed by gzip or zstd (.gz, .zst). Each JSON object has a \"text\" "

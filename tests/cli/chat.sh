@@ -106,13 +106,15 @@ sed 's/^one: //' one.out | sed 's/.*documents/documents/' > one.said
 cmp one.said packed.said || die "a packed file gives other tokens"
 
 # Refusals, a sentence each: exit status, sentence, options; the record comes before.
-# refuse RECORD STATUS SENTENCE [key=value ...]
+# refuse RECORD STATUS SENTENCE [key=value ...], with PATH=$path
+path=$PATH
 refuse() {
   printf '%s\n' "$1" > record.jsonl
   code=$2 text=$3
   shift 3
   rm -rf no
-  fails "$code" "$text" "$SLUICE" prepare record.jsonl out=no tokenizer="$model" val=0 "$@"
+  fails "$code" "$text" env PATH="$path" "$SLUICE" prepare record.jsonl out=no \
+    tokenizer="$model" val=0 "$@"
 }
 template() { printf '%s' "$1" > row.jinja; }
 good='{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
@@ -151,7 +153,8 @@ says some.out "1 record without a usable text skipped"
 real=$(command -v python3)
 mkdir bin
 fake() { printf '#!/bin/sh\n%s\n' "$1" > bin/python3; chmod +x bin/python3; }
-broken() { PATH="$scratch/bin:$PATH" refuse "$good" "$@" template=chatml.jinja; }
+broken() { refuse "$good" "$@" template=chatml.jinja; }
+path=$scratch/bin:$PATH
 fake "exec $real -S \"\$@\""
 broken 8 "conversations need the Python package Jinja2"
 fake "exit 9"
@@ -162,5 +165,5 @@ fake 'kill -PROF $$'
 broken 6 "the chat template takes more than 20 s of CPU time"
 fake 'printf "%0200d" 0; cat > /dev/null'
 broken 70 "gives an answer that makes no sense"
-PATH=$scratch/nowhere refuse "$good" 8 "conversations need python3, which cannot be started" \
-  template=chatml.jinja
+path=$scratch/nowhere
+broken 8 "conversations need python3, which cannot be started"
