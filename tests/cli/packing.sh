@@ -88,7 +88,7 @@ flops() {
 }
 forecast() {
   # shellcheck disable=SC2046 # one word
-  "$SLUICE" plan tiny.yaml "$@" $(with_rates gemm_flops=1e6) --json > plan.json 2> plan.err || {
+  "$SLUICE" plan tiny.yaml "$@" $(with_rates gemm=1e-3) --json > plan.json 2> plan.err || {
     cat plan.err >&2; die "plan $*"; }
   tr -d ' ' < plan.json | sed -n 's/.*"step_s":\([^,}]*\).*/\1/p' | head -n 1
 }
@@ -98,10 +98,10 @@ for name in even data; do
     echo "$name $kind $(flops cost-$name-$kind) $(forecast data.train=$name data.pack=$kind)"
   done
 done > costs
-awk '{ flops[$1, $2] = $3; step[$1, $2] = $4 }
+awk '{ flops[$1, $2] = $3; step[$1, $2] = $4; bad += NF != 4 }
   END { even = flops["even", "true"] / flops["even", "false"] - 1
     same = step["even", "true"] / step["even", "false"] - 1
-    exit NR != 4 || even * even > 1e-16 || same * same > 1e-12 ||
+    exit bad || NR != 4 || even * even > 1e-16 || same * same > 1e-12 ||
       flops["data", "true"] >= flops["data", "false"] * 0.99 ||
       step["data", "true"] >= step["data", "false"] * 0.999 }' costs || {
   cat costs >&2; die "counts of operations"; }
