@@ -70,6 +70,7 @@ const struct shard_field shard_fields[] = {
     {"documents_crc32", DTYPE_U32, AT(documents_crc32), INDEX_ROW},
     {"trained_crc32", DTYPE_U32, AT(trained_crc32), INDEX_ROW},
     {"head_crc32", DTYPE_U32, AT(head_crc32), INDEX_ROW},
+    {"marks_crc32", DTYPE_U32, AT(marks_crc32), SHARD_HEADER | INDEX_ROW},
     {.name = NULL},
 };
 /* clang-format on */
@@ -116,13 +117,33 @@ enum status shard_check_format(hid_t file, const char *name, const char *is, con
 
 /* ---- writing */
 
-static enum status write_header(hid_t file, const struct shard_info *info, const char *source)
+static enum status write_header(hid_t file, struct shard_info info, const char *source,
+                                uint32_t marks)
 {
+  info.marks_crc32 = marks;
   return shard_put_format(file, format_name)
-         ?: hdf5_set_text(file, "split", split_names[info->split])
-         ?: hdf5_set_text(file, "tokenizer", info->tokenizer.name)
+         ?: hdf5_set_text(file, "split", split_names[info.split])
+         ?: hdf5_set_text(file, "tokenizer", info.tokenizer.name)
          ?: hdf5_set_text(file, "source", source)
-         ?: shard_put_fields(file, SHARD_HEADER, info);
+         ?: shard_put_fields(file, SHARD_HEADER, &info);
+}
+
+/* A sum that does not depend on how a stream is cut into shards, if sums are combined. */
+static uint32_t sum_marks(const struct shard_info *info, const uint64_t *documents,
+                          const unsigned char *trained)
+{
+  unsigned char piece[PIECE];
+  uint32_t crc = 0;
+  const int64_t n = shard_tokens(info), masked = shard_mask_bytes(info);
+  for (int64_t at = 0, d = 0, size; at < n; at += size) {
+    size = n - at < PIECE ? n - at : PIECE;
+    for (int64_t i = 0; i < size; i++)
+      piece[i] = masked ? trained[(at + i) / 8] >> (at + i) % 8 & 1 : 1;
+    for (; d < info->documents && (int64_t)documents[d] < at + size; d++)
+      piece[(int64_t)documents[d] - at] |= 2;
+    crc = (uint32_t)crc32_z(crc, piece, (size_t)size);
+  }
+  return crc;
 }
 
 enum status shard_write(const char *path, const struct shard_info *info, const char *source,
@@ -133,7 +154,7 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
   enum status status =
       scratch_make(path, &scratch)
       ?: hdf5_create(scratch.file, &file)
-      ?: write_header(file, info, source);
+      ?: write_header(file, *info, source, sum_marks(info, documents, trained));
   if (!status)
     status = hdf5_write_row(file, "tokens",
                             shard_token_bytes(info->tokenizer.vocab) == 2 ? DTYPE_U16 : DTYPE_U32,

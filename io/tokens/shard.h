@@ -28,6 +28,7 @@ struct shard_info {
   int64_t untrained; /* tokens of this shard that no loss counts; 0: it has no mask */
   int64_t skipped;   /* objects of the part that were left out, in its train shard */
   /* known after reading */
+  uint32_t marks_crc32; /* of a byte per token: 1 if it is trained, plus 2 if a document begins */
   int token_bytes;                                    /* 2 or 4 */
   int64_t tokens_at, documents_at, trained_at, bytes; /* of the datasets in the file; its length */
   uint32_t tokens_crc32, documents_crc32, trained_crc32;

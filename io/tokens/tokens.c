@@ -44,9 +44,15 @@ struct token_set {
 
 /* ---- opening: rank 0 reads the index */
 
-/* Whether a shard is of the wanted split and holds tokens. */
+/* Of bytes that follow those of `crc`. */
+static void add_sum(uint32_t *crc, uint32_t next, int64_t bytes)
+{
+  *crc = (uint32_t)crc32_combine(*crc, next, (z_off_t)bytes);
+}
+
+/* Adds a shard of the wanted split that holds tokens. `marks`: the sum of the set's marks. */
 static enum status add_shard(struct token_set *set, enum token_split split,
-                             const struct shard_info *info)
+                             const struct shard_info *info, uint32_t *marks)
 {
   if (info->split != split || shard_tokens(info) == 0)
     return STATUS_OK;
@@ -57,8 +63,8 @@ static enum status add_shard(struct token_set *set, enum token_split split,
     return status;
   set->shards[set->count++] = (struct shard){
       .begin = set->stream.tokens, .first_document = documents, .info = *info, .fd = -1};
-  set->stream.crc32 = (uint32_t)crc32_combine(set->stream.crc32, info->tokens_crc32,
-                                              (z_off_t)(shard_tokens(info) * info->token_bytes));
+  add_sum(&set->stream.crc32, info->tokens_crc32, shard_tokens(info) * info->token_bytes);
+  add_sum(marks, info->marks_crc32, shard_tokens(info));
   set->stream.tokens += shard_tokens(info);
   set->text_bytes += info->text_bytes;
   set->untrained += info->untrained;
@@ -69,11 +75,13 @@ static enum status read_index(struct token_set *set, enum token_split split)
 {
   struct shard_info *shards = NULL;
   int64_t n = 0;
+  uint32_t marks = 0;
   enum status status = shard_index_read(set->dir, &shards, &n);
   for (int64_t i = 0; i < n && !status; i++)
-    status = add_shard(set, split, &shards[i]);
+    status = add_shard(set, split, &shards[i], &marks);
   if (!status)
     set->stream.tokenizer = shards->tokenizer;
+  add_sum(&set->stream.crc32, marks, set->stream.tokens);
   mem_free(shards);
   return status;
 }

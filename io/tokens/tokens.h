@@ -23,11 +23,13 @@ void token_set_close(struct token_set *set); /* takes NULL */
 enum status token_set_verify(struct comm *comm, const struct token_set *set);
 int64_t token_set_bytes(const struct token_set *set); /* of the original text, for bits per byte */
 
-/* The identity of a stream of tokens, however it is cut into shards. Checkpoints keep it. */
+/* The identity of a stream of tokens, with its documents and its mask, however it is cut into
+ * shards. Checkpoints keep it. */
 struct token_stream {
   struct tokenizer_id tokenizer; /* name "": the identity is unknown (imported weights) */
   int64_t tokens;
-  uint32_t crc32; /* of all tokens, as the shards hold them */
+  uint32_t crc32; /* of all tokens, as the shards hold them, then of their marks: a byte per token,
+                     1 if it is trained, plus 2 if a document begins */
 };
 struct token_stream token_set_stream(const struct token_set *set);
 

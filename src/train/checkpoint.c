@@ -265,9 +265,10 @@ static enum status compare_tokens(const struct train_run *run, const struct toke
   if (before->tokens == now->tokens && before->crc32 == now->crc32)
     return STATUS_OK;
   if (!run->deck->data.reorder)
-    return status_usage("data.train: %s (%lld tokens) does not hold the tokens that %s was trained "
-                        "on (%lld): %s; use that data, or set data.reorder=true",
-                        dir, (long long)now->tokens, run->from, (long long)before->tokens, reorder);
+    return status_usage("data.train: %s (%lld tokens) has other tokens, documents or masks than "
+                        "the data that %s was trained on (%lld tokens): use that data, or set "
+                        "data.reorder=true",
+                        dir, (long long)now->tokens, run->from, (long long)before->tokens);
   log_info("changed: data.train: %lld tokens -> %lld tokens of %s", (long long)before->tokens,
            (long long)now->tokens, dir);
   return STATUS_OK;

@@ -27,7 +27,7 @@ struct data_sources {
 void data_close(struct data_sources *data); /* takes zeroed ones */
 /* Whether every position of every row is trained. Then no row needs to be counted. */
 bool data_is_whole(const struct data_sources *data);
-/* The identity of all their tokens, in order. That of one source is its own. */
+/* The identity of all sources, in order. That of one source is its own. */
 struct token_stream data_stream(const struct data_sources *data);
 /* The source of sample `sample` of the run, and the sample's number in that source. Any first
  * samples have each source's part of them, to less than n. Pure. */

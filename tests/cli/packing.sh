@@ -134,6 +134,22 @@ sed -n 's/.*"kind":"eval".*"step":6,"loss":\([^,]*\),.*"tokens":\([^,]*\),.*/\1 
   chat/results.jsonl | paste -d ' ' - eval.got |
   awk '{ d = $1 / $3 - 1; exit NF != 4 || d * d > 1e-22 || $2 != $4 }' || {
     cat eval.out >&2; die "eval of masks"; }
+# Other masks or other documents over the same tokens are other data.
+awk '!n && /^train/ && sub(/\*/, "") { n = 1 } 1' table > table.masks
+awk '/^train/ && n++ == 1 { sub(/^train/, "") } /^train/ && n == 1 { printf "%s", $0; next } 1' \
+  table > table.joined
+for name in masks joined; do
+  "$top_builddir/tests/io/tokens/documents" $name 257 < table.$name || die "documents"
+  cp -r chat order
+  fails 2 "$name (" "$SLUICE" train tiny.yaml run.dir=order data.train=$name eval.every=3 \
+    run.steps=8 optim.decay_steps=6 --resume auto
+  grep -qF "has other tokens, documents or masks than the data that" fails.out || {
+    cat fails.out >&2; die "$name"; }
+  train 1 order data.train=$name eval.every=3 run.steps=8 optim.decay_steps=6 --resume auto \
+    data.reorder=true
+  grep -q "changed: data.train: .* tokens of $name" order.log || { cat order.log >&2; die "$name"; }
+  rm -r order
+done
 train 2 windows data.train=chat data.pack=false eval.every=3
 grep -q 'packed into' windows.log && die "packed against the deck"
 

@@ -164,7 +164,7 @@ static void check_documents(struct token_set *set, enum token_split split, int64
   assert_int_equal(token_set_read_documents(set, -1, 2, first), STATUS_INTERNAL);
 }
 
-/* Oracle: zlib's CRC-32 over all tokens in a row. */
+/* Oracle: zlib's CRC-32 over all tokens in a row, then over their marks. */
 static void check_stream(const struct token_set *set, enum token_split split, int64_t total)
 {
   const struct token_stream stream = token_set_stream(set);
@@ -176,6 +176,8 @@ static void check_stream(const struct token_set *set, enum token_split split, in
     crc = crc32_z(crc, wide ? (const unsigned char *)&token : (const unsigned char *)&narrow,
                   wide ? 4 : 2);
   }
+  for (int64_t i = 0; i < total; i++)
+    crc = crc32_z(crc, &(uint8_t){trained_of[split][i] | (first_of[split][i] == i) << 1}, 1);
   assert_int_equal(stream.tokens, total);
   assert_int_equal(stream.crc32, crc);
 }
