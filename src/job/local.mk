@@ -19,6 +19,7 @@ src_job_libjob_a_SOURCES = \
 	src/job/rates.c \
 	src/job/rates.h \
 	src/job/rates_cache.c \
+	src/job/rates_link.c \
 	src/job/rates_measure.c \
 	src/job/rows.c \
 	src/job/search.c \

@@ -117,6 +117,13 @@ struct job_rates_wanted {
 enum status job_rates_measure(const struct job *job, const struct job_rates_wanted *wanted,
                               struct plan_rates *out);
 
+/* GB/s that a node receives from others in a short exchange; 0: the job has one node. It takes
+ * some 30 ms at 1 Gbit/s if the rate is like `before`, and 0.3 s if it is another. The same on all
+ * ranks. Collective. */
+enum status job_link_rate(const struct job *job, double before, double *out);
+/* Whether the two differ by no more than chance. Local. */
+bool job_link_is_as(double rate, double before);
+
 /* The update that is measured, of fp32 masters and moments with a copy in bf16. */
 extern const struct update job_rates_update;
 
@@ -124,8 +131,9 @@ extern const struct update job_rates_update;
  * ranks. They come from the user's cache, or are measured within a second and written there. Copies
  * and host memory are measured only if the device's memory is apart, and only the codecs of the
  * deck. The disk is not measured. The file is for this version of the program, the kind of machine
- * of rank 0, numbers of ranks, model and micro-batch. The 64 newest files are kept. A file that
- * cannot be read or written is no error. Collective. */
+ * of rank 0, numbers of ranks, model and micro-batch. If nodes now exchange data faster or slower
+ * than it says, all is measured again. The 64 newest files are kept. A file that cannot be read or
+ * written is no error. Collective. */
 enum status job_rates(struct job *job, struct plan_rates *out);
 
 /* The passes of a model and their keys. */

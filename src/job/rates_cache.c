@@ -190,8 +190,33 @@ static void write_file(const char *path, const char *text)
 
 /* ---- the start ---- */
 
-/* Gives all ranks the file of rank 0. If there is none, all ranks measure. Other ranks do not touch
- * the folder. Collective. */
+/* The rate of job_link_rate() when a file was measured. */
+static const char link_format[] = "# A node receives %.4g GB/s from others.\n";
+static double link_of(const char *text, const char *line)
+{
+  double rate = 0;
+  (void)sscanf(text + strlen(head) + strlen(line), "# A node receives %lf", &rate);
+  return rate;
+}
+
+/* Whether the file of rank 0 holds for the links between nodes. Its rate and theirs: before and
+ * now. Collective. */
+static enum status check_link(const struct job *job, const char *found, const char *line,
+                              bool *holds, double *now)
+{
+  struct comm *comm = job->comm;
+  double before[] = {found ? 1 : -1, found ? link_of(found, line) : 0};
+  const enum status status = comm_max_f64(comm, before, 2) ?: job_link_rate(job, before[1], now);
+  *holds = before[0] > 0 && (*now == 0 || job_link_is_as(*now, before[1]));
+  if (!status && before[0] > 0 && !*holds && comm_rank(comm) == 0)
+    log_info("rates are measured again, because a node receives %.3g GB/s from others now, and "
+             "%.3g GB/s before",
+             *now, before[1]);
+  return status;
+}
+
+/* Gives all ranks the file of rank 0. If there is none that holds, all ranks measure. Other ranks
+ * do not touch the folder. Collective. */
 static enum status get_text(const struct job *job, const struct job_rates_wanted *wanted,
                             const char *line, char **text)
 {
@@ -199,15 +224,20 @@ static enum status get_text(const struct job *job, const struct job_rates_wanted
   struct plan_rates measured;
   const bool leads = comm_rank(comm) == 0;
   char *path = leads ? path_of(line) : NULL, *found = leads ? read_file(path, line) : NULL;
+  double link = 0;
+  bool holds = false;
+  enum status status = check_link(job, found, line, &holds, &link);
   const double start = clock_s();
-  int64_t known = found != NULL;
-  enum status status = comm_broadcast(comm, &known, sizeof known, 0);
-  if (!status && !known)
+  if (!status && !holds)
     status = job_rates_measure(job, wanted, &measured);
-  if (!status && !known && leads) {
+  if (!status && !holds && leads) {
+    mem_free(found);
+    found = NULL;
     status = mem_alloc(MEM_META, JOB_RATES_BYTES, (void **)&found);
     if (!status) {
       snprintf(found, JOB_RATES_BYTES, "%s%s", head, line);
+      if (link > 0)
+        append_text(found, JOB_RATES_BYTES, link_format, link);
       job_rates_append(&measured, found, JOB_RATES_BYTES);
       log_debug("the rates of this machine were measured in %.3f s", clock_s() - start);
       write_file(path, found);

@@ -11,14 +11,27 @@ make_deck
 sed -i 's/, micro_batch: 1}/}/' tiny.yaml
 
 # hosts DIR WORDS KEY=VALUE...: a run on two hosts of two ranks. WORDS are for mpirun.
+carries=1gbit
 hosts() {
   dir=$1 words=$2 status=0
   shift 2
   # shellcheck disable=SC2086 # words
-  timeout -k 10 120 sh "$top_srcdir/tests/net/rig.sh" 2 1gbit ranks=2 -- $words "$SLUICE" train \
+  timeout -k 10 120 sh "$top_srcdir/tests/net/rig.sh" 2 $carries ranks=2 -- $words "$SLUICE" train \
     tiny.yaml run.dir="$dir" "$@" > "$dir.log" 2>&1 < /dev/null || status=$?
   if test $status = 77; then cat "$dir.log" && exit 77; fi
   test $status = 0 || { cat "$dir.log" >&2; die "$dir: exit $status"; }
+}
+# kept DIR: the same again, because a busy machine may delay all exchanges of a start.
+kept() {
+  cp "$file" read
+  for attempt in 1 2 3; do
+    cp read "$file"
+    rm -rf "$1"
+    hosts "$1" ""
+    if cmp read "$file"; then return; fi
+  done
+  cat "$1.log" >&2
+  die "$1, attempt $attempt: the rates are not those of the file"
 }
 value() { sed -n "s/^  $2: //p" "$1/deck.yaml"; }
 sums() { for key in strategy group hops micro_batch; do value "$1" $key; done | tr '\n' ' '; }
@@ -35,9 +48,7 @@ while read -r start changes; do
   cp measured "$file"
   # shellcheck disable=SC2086 # words
   rates $changes
-  cp "$file" read
-  hosts $start ""
-  cmp read "$file" || die "$start: the rates are not those of the file"
+  kept $start
   test "$(sums $start)" = "$(sums cold)" || die "$start: sums of $(sums $start)"
   same cold $start
 done <<LIST
@@ -51,6 +62,16 @@ no_links $links=1e6 [a-z_]*latency=0.001 contention=0
 LIST
 test "$(value all_links gathered)" = 3 && test "$(value no_links gathered)" != 3 || {
   grep '^chosen' all_links.log no_links.log >&2; die "all starts choose alike"; }
+
+# Slower links than those of the file: all is measured again, and that is kept.
+carries=100mbit
+cp measured "$file"
+hosts slower ""
+grep -q '^rates are measured again, because a node receives 0\.01.* from others now, and 0\.1' \
+  slower.log && ! cmp -s measured "$file" || { cat slower.log >&2; die "the rates of other links"; }
+kept slowest
+same cold slower
+carries=1gbit
 
 # Nodes of two ranks and of one: no group of a node, and collectives have one hop.
 fresh_cache uneven

@@ -20,4 +20,4 @@ tests_job_test_axes_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=device_create
 tests_job_test_choose_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=job_rates
 tests_job_test_place_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=statfs -Wl,--wrap=mkdtemp
 tests_job_test_rates_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=comm_all_gather -Wl,--wrap=comm_exchange \
-  -Wl,--wrap=comm_fabric_read -Wl,--wrap=mkdir -Wl,--wrap=thread_start
+  -Wl,--wrap=comm_fabric_read -Wl,--wrap=comm_local_ranks -Wl,--wrap=mkdir -Wl,--wrap=thread_start
