@@ -1,4 +1,5 @@
-"""Renders conversations for `sluice prepare`, which starts one process of this script per core.
+"""Renders conversations for `sluice prepare`, which starts one process of this script per core, and
+for `sluice generate --chat`.
 
 Standard input is a header, then records; standard output is an answer to each. Both are frames of
 little-endian int64 and bytes:
@@ -59,8 +60,11 @@ def read_json(folder, name):
 
 
 def read_file(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise Refused(f"the chat template cannot be read: {problem}") from None
 
 
 def find_templates(folder):
@@ -289,6 +293,8 @@ class Chat:
         if not messages:
             raise Refused("its list of messages is empty")
         name, template = self.template(rest["tools"])
+        if self.train == "next":
+            return self.ask(name, template, messages, rest)
         text = self.render(template, messages, rest)
         if self.train == "all":
             return answer(text, [(0, len(text))])
@@ -301,6 +307,16 @@ class Chat:
         note = differ and (f"{differ[1]!r} is marked, but no answer" if differ[0] else
                            f"{differ[1]!r} is an answer, but not marked")
         return answer(text, marks, 0, note or "")
+
+    def ask(self, name, template, messages, rest):
+        """What a model continues. The note is the text of the token that ends its answer."""
+        said = tag_message(len(messages), {"role": "assistant", "content": "x"}, True)
+        out = Rendered(self, self.render(template, [*messages, said], rest),
+                       self.find_heads(name, template, messages, rest))
+        spans = out.said()
+        end = spans and out.find_end(spans[-1][2], len(out.text))
+        return answer(self.render(template, messages, rest, True), [],
+                      note=plain(out.text)[slice(*end)] if end else "")
 
     def complete(self, prompt, completion):
         """Texts without a template."""

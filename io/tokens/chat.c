@@ -15,7 +15,6 @@
 
 #include "base/mem.h"
 #include "base/progress.h"
-#include "io/text/input.h"
 
 enum {
   AHEAD = 8,              /* records per process that wait for their answers */
@@ -108,13 +107,15 @@ static enum status frame(struct text_buffer *out, const char *data, size_t bytes
   return text_buffer_append(out, data, bytes);
 }
 
-static void put_escaped(struct text_buffer *out, const char *text, size_t bytes)
+enum status chat_quote(struct text_buffer *out, const char *text, size_t bytes)
 {
+  text_buffer_append(out, "\"", 1);
   for (size_t i = 0; i < bytes; i++)
     if (text[i] == '"' || text[i] == '\\' || (unsigned char)text[i] < ' ')
       text_buffer_print(out, "\\u%04x", text[i]);
     else
       text_buffer_append(out, text + i, 1);
+  return text_buffer_append(out, "\"", 1);
 }
 
 /* {"special": {"ID": "TEXT"}} */
@@ -128,9 +129,8 @@ static enum status send_header(const struct chat *chat, struct worker *worker)
     const char *text = tokenizer_text_of(tokenizer, id, &bytes);
     if (!tokenizer_is_special(tokenizer, id) || bytes == 0)
       continue;
-    text_buffer_print(&header, "%s\"%d\": \"", n++ ? ", " : "", id);
-    put_escaped(&header, text, bytes);
-    text_buffer_append(&header, "\"", 1);
+    text_buffer_print(&header, "%s\"%d\": ", n++ ? ", " : "", id);
+    chat_quote(&header, text, bytes);
   }
   text_buffer_print(&header, "}}");
   const enum status status = header.status ?: frame(&worker->out, header.data, header.bytes);

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "io/text/input.h"
 #include "io/tokenizer/tokenizer.h"
 
 struct chat;
@@ -22,12 +23,16 @@ bool chat_has_room(const struct chat *chat);
 /* Queues a record, a JSON object. It is copied. Local. */
 enum status chat_send(struct chat *chat, const char *record, size_t bytes);
 
+/* Appends a text in UTF-8 as a JSON string, with its quotes. */
+enum status chat_quote(struct text_buffer *out, const char *text, size_t bytes);
+
 struct chat_answer {
   const char *text; /* UTF-8; all pointers are valid until the next chat_receive() */
   size_t bytes;
   const unsigned char *marks; /* enum tokenizer_mark of each byte */
   bool is_text;               /* without a template, so it is put between the ends of a text */
-  char note[256];             /* not "": how {% generation %} and the origin of the bytes differ */
+  char note[256]; /* not "": how {% generation %} and the origin of the bytes differ. train=next:
+                     the text of the special token that ends a turn */
 };
 /* The answer to the oldest record that was sent. STATUS_INPUT, a sentence without a place: the
  * record, or what its template does, is refused; the next answers can be received. Others, as for a

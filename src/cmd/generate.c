@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "cmd/script.h"
 #include "io/text/file.h"
 #include "io/text/json.h"
 #include "job/model_source.h"
@@ -17,16 +18,27 @@
 enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20 };
 
 struct values {
-  char *prompt, *prompt_file, *tokenizer, *tokenizer_dir;
+  char *prompt, *prompt_file, *system, *template, *tokenizer, *tokenizer_dir;
   struct option_strings ids;
   int64_t tokens, context, top_k, seed;
   double temperature, top_p;
-  bool interactive;
+  bool chat, interactive;
 };
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"prompt", OPTION_STRING, AT(prompt), "", .text = "Text to continue. Empty: a new document."},
+    {"chat", OPTION_BOOL, AT(chat), "false",
+     .text = "Hold a conversation. Each line of standard input is a turn. The chat template of the "
+             "model renders all turns, and an answer ends with the token that ends a turn. It "
+             "needs Python 3.8 or later with Jinja2."},
+    {"system", OPTION_STRING, AT(system), "",
+     .text = "Message of the system in a conversation. Empty: none, or the template's own."},
+    {"template", OPTION_STRING, AT(template), "auto", .path = true, .rare = true,
+     .text = "Chat template of a conversation.\n"
+             "  auto  that of the training data, else of the tokenizer's folder\n"
+             "  FILE  a Jinja template"},
+    {"prompt", OPTION_STRING, AT(prompt), "",
+     .text = "Text to continue, or the first turn. Empty: a new document."},
     {"prompt_file", OPTION_STRING, AT(prompt_file), "", .path = true,
      .text = "File with the text to continue."},
     {"ids", OPTION_STRINGS, AT(ids), "none", .rare = true,
@@ -162,6 +174,29 @@ static enum status read_prompt(const struct values *values, struct generate_opti
   return options->prompt ? STATUS_OK : STATUS_MEMORY;
 }
 
+/* The data of a fine-tuned model may have another template than the model that it began from. */
+static enum status open_conversation(const struct values *values, const struct token_set *set,
+                                     const char *data, const char *folder,
+                                     struct generate_options *out)
+{
+  const bool of_data =
+      set && !*values->tokenizer && file_exists(file_path(data, "chat_template.jinja").text);
+  char *const word[] = {mem_printf("folder=%s", of_data ? data : folder ?: ""),
+                        mem_printf("template=%s", values->template),
+                        mem_strdup("train=next"),
+                        mem_strdup("eot=turn"),
+                        mem_strdup("special=token"),
+                        mem_strdup("invalid=replace")};
+  char **argv = NULL;
+  const enum status status =
+      script_command("chat", sizeof word / sizeof *word, word, &argv)
+          ?: conversation_create(argv, out->tokenizer, values->system, &out->conversation);
+  script_command_free(argv);
+  if (!status && conversation_end(out->conversation) >= 0)
+    out->end[out->n_end++] = conversation_end(out->conversation);
+  return status;
+}
+
 static enum status read_language(const struct values *values, const struct source *source,
                                  const struct data_maker *learned, const struct token_set *set,
                                  struct generate_options *out)
@@ -169,8 +204,10 @@ static enum status read_language(const struct values *values, const struct sourc
   const char *home = source->deck.train.init;
   struct tokenizer_id id = {.name = ""};
   char *folder = NULL;
-  const enum status status = choose(values, source, set, &id, &folder)
-                                 ?: tokenizer_create(id.name, folder, &out->tokenizer);
+  enum status status = choose(values, source, set, &id, &folder)
+                           ?: tokenizer_create(id.name, folder, &out->tokenizer);
+  if (!status && values->chat)
+    status = open_conversation(values, set, options_first(&source->deck.data.train), folder, out);
   mem_free(folder);
   return status
       ?: check_tokenizer(values, source, learned, set, out->tokenizer)
@@ -228,16 +265,18 @@ static enum status check_values(const struct values *values)
     return status_usage(
         "ids holds no token to continue: give at least one, or prompt= for a new document");
   if (has_ids(values) && (*values->prompt || *values->prompt_file || values->interactive ||
-                          *values->tokenizer || *values->tokenizer_dir))
-    return status_usage("ids cannot be combined with prompt, prompt_file, interactive, "
+                          values->chat || *values->tokenizer || *values->tokenizer_dir))
+    return status_usage("ids cannot be combined with prompt, prompt_file, interactive, chat, "
                         "tokenizer or tokenizer_dir, which are for text");
+  if (!values->chat && (*values->system || strcmp(values->template, "auto") != 0))
+    return status_usage("system and template are for a conversation: add --chat");
   return STATUS_OK;
 }
 
 static enum status generate(const struct arguments *arguments, struct source *source)
 {
   const struct values *values = arguments->values;
-  struct generate_options options = {.interactive = values->interactive,
+  struct generate_options options = {.interactive = values->interactive || values->chat,
                                      .tokens = values->tokens,
                                      .sample = {.temperature = values->temperature,
                                                 .top_k = values->top_k,
@@ -252,6 +291,7 @@ static enum status generate(const struct arguments *arguments, struct source *so
       ?: weights_load(job, source->checkpoint)
       ?: generate_run(job, &options);
   job_destroy(job);
+  conversation_destroy(options.conversation);
   tokenizer_destroy(options.tokenizer);
   mem_free(options.prompt);
   mem_free(options.ids);
@@ -295,10 +335,15 @@ const struct command command_generate = {
             "text on any number of ranks. MODEL_FOLDER is a Hugging Face model folder.\n"
             "\n"
             "With --interactive, each line of standard input is continued in the same context. An "
-            "empty line continues without new input. The line /new clears the context.",
+            "empty line continues without new input. The line /new clears the context.\n"
+            "\n"
+            "With --chat, each line of standard input is a turn of a conversation, and an answer "
+            "follows. The end of the input (Ctrl-D) ends it. The line /new begins another "
+            "conversation. The special tokens in a line are ordinary text.",
     .examples = "  sluice generate runs/quickstart prompt=\"The gate opens\" tokens=100\n"
                 "  sluice generate models/Qwen2.5-0.5B prompt_file=question.txt temperature=0\n"
-                "  sluice generate runs/gpt2-62m --interactive\n",
+                "  sluice generate runs/gpt2-62m --interactive\n"
+                "  sluice generate models/Qwen2.5-0.5B-Instruct --chat system=\"Be brief.\"\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

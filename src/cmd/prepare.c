@@ -160,35 +160,15 @@ static enum status show_some(struct comm *comm, const struct prepare_config *con
   return comm_agree(comm, status);
 }
 
-/* The command of tools/chat.py, and the words that it keeps. */
-struct renderer {
-  char *word[6], **argv, *trained;
-};
-enum { RENDERER_WORDS = sizeof((struct renderer *)NULL)->word / sizeof(char *) };
-
-static void free_renderer(struct renderer *renderer)
+static enum status make_renderer(const struct values *values, const char *folder, char ***argv)
 {
-  for (int i = 0; i < RENDERER_WORDS; i++)
-    mem_free(renderer->word[i]);
-  script_command_free(renderer->argv);
-  mem_free(renderer->trained);
-}
-
-static enum status make_renderer(const struct values *values, const char *folder,
-                                 struct renderer *out)
-{
-  const char *train = trains[values->train], *eot = eots[values->eot];
-  *out = (struct renderer){.word = {mem_printf("folder=%s", folder ?: ""),
-                                    mem_printf("template=%s", values->template),
-                                    mem_printf("train=%s", train), mem_printf("eot=%s", eot),
-                                    mem_printf("special=%s", specials[values->special]),
-                                    mem_printf("invalid=%s", invalids[values->invalid])},
-                           .trained = mem_printf("%s eot=%s", train, eot)};
-  for (int i = 0; i < RENDERER_WORDS; i++)
-    if (!out->word[i])
-      return STATUS_MEMORY;
-  return out->trained ? script_command("chat", RENDERER_WORDS, out->word, &out->argv)
-                      : STATUS_MEMORY;
+  char *const word[] = {mem_printf("folder=%s", folder ?: ""),
+                        mem_printf("template=%s", values->template),
+                        mem_printf("train=%s", trains[values->train]),
+                        mem_printf("eot=%s", eots[values->eot]),
+                        mem_printf("special=%s", specials[values->special]),
+                        mem_printf("invalid=%s", invalids[values->invalid])};
+  return script_command("chat", sizeof word / sizeof *word, word, argv);
 }
 
 static enum status run(const struct arguments *arguments)
@@ -207,20 +187,23 @@ static enum status run(const struct arguments *arguments)
                                   .seed = (uint64_t)values->seed,
                                   .shard_tokens = values->shard_tokens};
   char *folder = NULL;
-  struct renderer renderer = {.argv = NULL};
+  char **renderer = NULL;
+  char *trained = mem_printf("%s eot=%s", trains[values->train], eots[values->eot]);
   enum status status =
-      tokenizer_find(values->tokenizer, values->tokenizer_dir, &config.tokenizer, &folder)
+      (trained ? STATUS_OK : STATUS_MEMORY)
+          ?: tokenizer_find(values->tokenizer, values->tokenizer_dir, &config.tokenizer, &folder)
           ?: make_renderer(values, folder, &renderer);
   config.tokenizer_dir = folder;
   config.template = strcmp(values->template, "auto") == 0 ? NULL : values->template;
-  config.trained = renderer.trained;
-  config.renderer = renderer.argv;
+  config.trained = trained;
+  config.renderer = renderer;
   status = comm_agree(comm, status) ?: prepare_run(comm, &config, &result);
   if (!status && comm_rank(comm) == 0)
     print_result(values->out, &result);
   if (!status && (result.untrained > 0 || result.chats > 0))
     status = show_some(comm, &config);
-  free_renderer(&renderer);
+  script_command_free(renderer);
+  mem_free(trained);
   mem_free(folder);
   return status;
 }

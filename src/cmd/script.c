@@ -36,57 +36,59 @@ enum status script_command(const char *name, int words, char *const word[], char
 {
   char **out = NULL;
   enum status status = mem_new(MEM_META, PYTHON + 1 + words + 1, &out);
-  if (status)
+  for (int i = 0; i < words; i++)
+    if (out && word[i])
+      out[PYTHON + 1 + i] = word[i];
+    else
+      status = STATUS_MEMORY;
+  if (!status)
+    status = find_script(name, &out[PYTHON]);
+  if (status) {
+    mem_free(out ? out[PYTHON] : NULL);
+    for (int i = 0; i < words; i++)
+      mem_free(word[i]);
+    mem_free(out);
     return status;
+  }
   memcpy(out, python, sizeof python);
-  status = find_script(name, &out[PYTHON]);
-  memcpy(out + PYTHON + 1, word, (size_t)words * sizeof *word);
-  if (status)
-    script_command_free(out);
-  else
-    *argv = out;
-  return status;
+  *argv = out;
+  return STATUS_OK;
 }
 
 void script_command_free(char **argv)
 {
-  if (argv)
-    mem_free(argv[PYTHON]);
+  for (int i = PYTHON; argv && argv[i]; i++)
+    mem_free(argv[i]);
   mem_free(argv);
 }
 
-/* Python, the script and the options, of which the list owns the last two; then the words. */
-static enum status list_words(const char *name, const struct option *table,
-                              const struct option_set *set, int words, char *const word[],
-                              char **argv)
+/* NAME=VALUE of each option, --, and the words; NULL: no memory. */
+static void list_words(const struct option *table, const struct option_set *set, int words,
+                       char *const word[], char **out)
 {
-  memcpy(argv, python, sizeof python);
-  argv += PYTHON;
-  enum status status = find_script(name, argv++);
-  for (const struct option *o = table; o->name && !status; o++) {
+  for (; table->name; table++) {
     char *value = NULL;
-    status = options_print_named(set, o->name, &value);
-    if (!status && !(*argv++ = mem_printf("%s=%s", o->name, value)))
-      status = STATUS_MEMORY;
+    const enum status status = options_print_named(set, table->name, &value);
+    *out++ = status ? NULL : mem_printf("%s=%s", table->name, value);
     mem_free(value);
   }
-  if (status)
-    return status;
-  *argv++ = "--";
-  memcpy(argv, word, (size_t)words * sizeof *word);
-  return STATUS_OK;
+  *out++ = mem_strdup("--");
+  for (int i = 0; i < words; i++)
+    *out++ = mem_strdup(word[i]);
 }
 
 enum status script_become(const char *name, const struct option *table,
                           const struct option_set *set, int words, char *const word[])
 {
-  enum { OTHERS = 3 }; /* the script, --, and a NULL at the end */
-  int options = 0;
-  while (table[options].name)
-    options++;
-  char **argv = NULL;
-  enum status status = mem_new(MEM_META, PYTHON + options + words + OTHERS, &argv);
-  status = status ?: list_words(name, table, set, words, word, argv);
+  int n = words + 1;
+  for (const struct option *o = table; o->name; o++)
+    n++;
+  char **list = NULL, **argv = NULL;
+  enum status status = mem_new(MEM_META, n, &list);
+  if (!status) {
+    list_words(table, set, words, word, list);
+    status = script_command(name, n, list, &argv);
+  }
   if (!status) {
     execvp(argv[0], argv);
     status = status_set(STATUS_UNSUPPORTED,
@@ -94,9 +96,8 @@ enum status script_become(const char *name, const struct option *table,
                         "later (Debian and Ubuntu: apt install python3)",
                         name, argv[0], strerror(errno));
   }
-  for (int i = PYTHON; argv && i <= PYTHON + options; i++)
-    mem_free(argv[i]);
-  mem_free(argv);
+  script_command_free(argv);
+  mem_free(list);
   return status;
 }
 

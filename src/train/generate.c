@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/printable.h"
 #include "comm/launch.h"
+#include "io/text/input.h"
 #include "io/text/utf8.h"
 
 /* Message of rank 0 to the others after each step. */
@@ -44,6 +45,7 @@ struct generation {
 
   struct tokenizer_tokens line; /* rank 0's next tokens */
 
+  int64_t keep; /* tokens of the context before rank 0's next ones */
   int64_t read; /* tokens of prompts */
   struct speed prompt, answer;
 
@@ -51,6 +53,7 @@ struct generation {
   struct tokenizer *tokenizer; /* NULL: ids */
   char *text;                  /* decoded but not yet printed */
   int64_t bytes, text_room;
+  struct text_buffer said; /* of an answer in a conversation */
   uint64_t *scratch;
   bool at_end;        /* the last token ended a text */
   char *typed, *page; /* a line from getline(3), and as it is in the context */
@@ -125,6 +128,13 @@ static enum status flush_text(bool part)
   return status;
 }
 
+static void print_text(struct generation *g, const char *text, size_t n)
+{
+  printable_put(text, n, stdout);
+  if (g->options->conversation)
+    text_buffer_append(&g->said, text, n);
+}
+
 /* Print the whole characters of the pending bytes. An invalid byte becomes U+FFFD. */
 static void print_whole_characters(struct generation *g, bool last)
 {
@@ -132,12 +142,12 @@ static void print_whole_characters(struct generation *g, bool last)
     int64_t valid = utf8_find_invalid(g->text, (size_t)g->bytes);
     if (valid < 0)
       valid = g->bytes;
-    printable_put(g->text, (size_t)valid, stdout);
+    print_text(g, g->text, (size_t)valid);
     memmove(g->text, g->text + valid, (size_t)(g->bytes - valid));
     g->bytes -= valid;
     if (g->bytes == 0 || (g->bytes < 4 && !last))
       break;
-    fputs("\xEF\xBF\xBD", stdout);
+    print_text(g, "\xEF\xBF\xBD", 3);
     memmove(g->text, g->text + 1, (size_t)--g->bytes);
   }
 }
@@ -188,6 +198,17 @@ static enum status say(struct generation *g, int64_t i, struct word *word)
 
 /* ---- turns */
 
+/* An answer becomes a turn. */
+static enum status keep_answer(struct generation *g)
+{
+  struct conversation *conversation = g->options->conversation;
+  enum status status = g->said.status;
+  if (conversation && !status)
+    status = conversation_answer(conversation, g->said.data, g->said.bytes);
+  text_buffer_clear(&g->said);
+  return status;
+}
+
 /* Continue the context. */
 static enum status answer(struct generation *g)
 {
@@ -209,7 +230,7 @@ static enum status answer(struct generation *g)
   if (is_root(g) && !status) {
     print_whole_characters(g, true);
     putchar('\n');
-    status = flush_text(false);
+    status = flush_text(false) ?: keep_answer(g);
   }
   return comm_agree(comm, status);
 }
@@ -217,7 +238,7 @@ static enum status answer(struct generation *g)
 /* Rank 0: the tokens of `text` [n], to be added to the context. A context begins with the
  * tokenizer's begin-of-text token. If it has none, an empty context begins after an end-of-text
  * token. */
-static enum status encode(struct generation *g, const char *text, size_t n)
+static enum status encode_text(struct generation *g, const char *text, size_t n)
 {
   const int32_t begin = tokenizer_begin_of_text(g->tokenizer);
   const enum status status =
@@ -225,18 +246,40 @@ static enum status encode(struct generation *g, const char *text, size_t n)
   if (status)
     return status;
   g->line.n = 0;
+  g->keep = g->n;
   if (g->n == 0 && (begin >= 0 || n == 0))
     g->line.id[g->line.n++] = begin >= 0 ? begin : tokenizer_end_of_text(g->tokenizer);
   return tokenizer_encode(g->tokenizer, text, n, false, &g->line);
+}
+
+/* Rank 0: the tokens of a conversation with another turn. The context keeps those that it begins
+ * with, except the last one, whose logits are needed. */
+static enum status encode_turn(struct generation *g, const char *text, size_t n)
+{
+  const enum status status = conversation_ask(g->options->conversation, text, n, &g->line);
+  if (status)
+    return status;
+  for (g->keep = 0; g->keep < g->n && g->keep < g->line.n - 1; g->keep++)
+    if (g->token[g->keep] != g->line.id[g->keep])
+      break;
+  g->line.n -= g->keep;
+  memmove(g->line.id, g->line.id + g->keep, (size_t)g->line.n * sizeof *g->line.id);
+  return STATUS_OK;
+}
+
+static enum status encode(struct generation *g, const char *text, size_t n)
+{
+  return g->options->conversation ? encode_turn(g, text, n) : encode_text(g, text, n);
 }
 
 /* Rank 0: a line, to be added to the context. A line that cannot be encoded is reported, and the
  * user is asked again. */
 static enum status take_line(struct generation *g, char *line, size_t n, bool *taken)
 {
-  const size_t gap = g->n > 0 && n > 0 && !g->at_end; /* a new line on the page */
+  const bool is_turn = g->options->conversation;
+  const size_t gap = g->n > 0 && n > 0 && !g->at_end && !is_turn; /* a new line on the page */
   enum status status = mem_resize(MEM_DATA, n + gap + 1, (void **)&g->page);
-  if (status)
+  if (status || (n == 0 && is_turn))
     return status;
   memcpy(g->page, "\n", gap);
   memcpy(g->page + gap, line, n);
@@ -274,22 +317,27 @@ static enum status read_turn(struct generation *g, enum turn *turn)
   return STATUS_OK;
 }
 
-/* Broadcasts rank 0's line and adds it to the context. */
+/* Broadcasts rank 0's line and adds it to the part of the context that is kept. */
 static enum status share_line(struct generation *g)
 {
   struct comm *comm = g->job->comm;
-  enum status status = comm_broadcast(comm, &g->line.n, sizeof g->line.n, 0);
+  enum status status = comm_broadcast(comm, &g->line.n, sizeof g->line.n, 0)
+                           ?: comm_broadcast(comm, &g->keep, sizeof g->keep, 0);
   if (!status && !is_root(g))
     status = mem_resize(MEM_DATA, (size_t)g->line.n * sizeof *g->line.id, (void **)&g->line.id);
   status = comm_agree(comm, status)
                ?: comm_broadcast(comm, g->line.id, g->line.n * (int64_t)sizeof *g->line.id, 0);
-  if (!status)
-    g->read += append(g, g->line.id, g->line.n);
-  return status;
+  if (status)
+    return status;
+  g->n = g->keep;
+  g->past = g->past < g->n ? g->past : g->n;
+  g->read += append(g, g->line.id, g->line.n);
+  return STATUS_OK;
 }
 
 static enum status converse(struct generation *g)
 {
+  const struct generate_options *options = g->options;
   struct comm *comm = g->job->comm;
   for (;;) {
     enum turn turn = TURN_OVER;
@@ -299,6 +347,8 @@ static enum status converse(struct generation *g)
       return status;
     if (turn == TURN_NEW) {
       g->n = g->past = 0;
+      if (options->conversation)
+        conversation_clear(options->conversation);
       continue;
     }
     status = share_line(g) ?: answer(g);
@@ -332,7 +382,7 @@ static enum status begin_with_prompt(struct generation *g)
   if (status == STATUS_INPUT)
     status = status_prefix(status, "prompt");
   status = comm_agree(g->job->comm, status) ?: share_line(g);
-  if (!status && is_root(g))
+  if (!status && is_root(g) && !options->conversation)
     printable_put(options->prompt, options->prompt_bytes, stdout);
   return status;
 }
@@ -402,6 +452,8 @@ enum status generate_run(struct job *job, const struct generate_options *options
   mem_free(g.page);
   mem_free(g.scratch);
   mem_free(g.text);
+  text_buffer_free(&g.said);
+  mem_free(g.line.trained);
   mem_free(g.line.id);
   mem_free(g.token);
   return status;

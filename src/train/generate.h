@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io/tokenizer/tokenizer.h"
+#include "io/tokens/conversation.h"
 #include "job/job.h"
 #include "train/sample.h"
 
@@ -16,7 +17,8 @@ struct generate_options {
   int32_t end[GENERATE_ENDS]; /* tokens that end a text, in addition to the tokenizer's end */
   int64_t n_end;
   bool interactive; /* continue with lines of standard input, after the prompt if there is one */
-  int64_t tokens;   /* most tokens of an answer */
+  struct conversation *conversation; /* of rank 0; NULL: the prompt and lines are no turns */
+  int64_t tokens;                    /* most tokens of an answer */
   struct sample_options sample;
 };
 
@@ -25,5 +27,7 @@ struct generate_options {
  * is the same on any number of ranks. When the context is as long as the cache (the plan's
  * capacity) it slides: its last half stays and is computed again. The same holds for a longer
  * prompt. Interactive: each line is continued. The context is kept from line to line, as if all
- * lines were one text. "/new" clears it, and the end of the input leaves. Collective. */
+ * lines were one text. "/new" clears it, and the end of the input leaves. In a
+ * conversation each line is a turn of the user, an empty line is none, and only answers are
+ * written. Collective. */
 enum status generate_run(struct job *job, const struct generate_options *options);

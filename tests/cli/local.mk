@@ -58,6 +58,7 @@ check_scripts += \
 	tests/cli/tables.sh \
 	tests/cli/tensorboard.sh \
 	tests/cli/tokenizer.sh \
+	tests/cli/turns.sh \
 	tests/cli/top.sh \
 	tests/cli/transformers.sh \
 	tests/cli/untrusted.sh \
