@@ -1,5 +1,5 @@
 /* Conversations become texts: processes of tools/chat.py render them by the model's own template,
- * and say which bytes are trained. The processes start with the first record. Private to io/. */
+ * and say which bytes are trained. The processes start with the first record. */
 #pragma once
 
 #include <stdbool.h>

@@ -32,6 +32,8 @@ class Sluice(AutotoolsPackage, CudaPackage):
     depends_on("zlib-api")
     depends_on("zstd")
     depends_on("papi", when="+papi")
+    depends_on("python@3.8:", type="run")
+    depends_on("py-jinja2@3.1:", type="run")
     depends_on("nccl@2.19:", when="+cuda")
     # Python 3.8 or later is suggested: `sluice report` and `top` start it. Training needs none.
     conflicts("cuda_arch=none", when="+cuda", msg="name the GPU: cuda_arch=90a")

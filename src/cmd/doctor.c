@@ -12,10 +12,12 @@
 #include "base/mem.h"
 #include "base/printable.h"
 #include "cmd/cmd.h"
+#include "cmd/script.h"
 #include "config.h"
 #include "exec/op_counters.h"
 #include "io/hdf5/version.h"
 #include "io/text/json_write.h"
+#include "io/tokens/chat.h"
 #include "job/job.h"
 #include "train/train.h"
 #ifdef HAVE_CUDA
@@ -98,6 +100,28 @@ static void ask_gpu_libraries(const struct doctor *doctor, struct doctor_facts *
 #endif
 }
 
+/* Renders a conversation by an empty template. `why`: "" if that succeeds. */
+static void try_chat(char *why, size_t size)
+{
+  char *const word[] = {mem_strdup("folder="),         mem_strdup("template=/dev/null"),
+                        mem_strdup("train=assistant"), mem_strdup("eot=turn"),
+                        mem_strdup("special=token"),   mem_strdup("invalid=refuse")};
+  static const char record[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}]}";
+  char **argv = NULL;
+  struct tokenizer *tokenizer = NULL;
+  struct chat *chat = NULL;
+  struct chat_answer answer;
+  const enum status status = script_command("chat", sizeof word / sizeof *word, word, &argv)
+                                 ?: tokenizer_create("bytes", NULL, &tokenizer)
+                                 ?: chat_create(argv, 1, tokenizer, &chat)
+                                 ?: chat_send(chat, record, strlen(record))
+                                 ?: chat_receive(chat, &answer);
+  snprintf(why, size, "%s", status ? status_text() : "");
+  chat_destroy(chat);
+  tokenizer_destroy(tokenizer);
+  script_command_free(argv);
+}
+
 static void read_memory(struct doctor_facts *facts)
 {
   struct statvfs room;
@@ -115,6 +139,7 @@ static void look_here(struct doctor *doctor)
 {
   struct finding *finding = doctor->mine.finding;
   struct op_counters *counters = NULL;
+  char chats[DOCTOR_TEXT] = "";
   struct doctor_facts facts = {.ranks = comm_ranks(doctor->comm),
                                .local_ranks = comm_local_ranks(doctor->comm),
                                .nodes = doctor->nodes,
@@ -146,6 +171,10 @@ static void look_here(struct doctor *doctor)
   if (!status) {
     facts.events = op_counters_events(counters);
     facts.note = op_counters_note(counters);
+  }
+  if (leads(doctor)) {
+    try_chat(chats, sizeof chats);
+    facts.chats = chats;
   }
   ask_gpu_libraries(doctor, &facts);
   doctor_judge(&facts, finding);

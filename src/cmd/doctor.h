@@ -28,8 +28,8 @@ enum { DOCTOR_TEXT = 640, DOCTOR_HOST = 64, DOCTOR_MOST_PLACES = 8 };
 enum doctor_line {
   DOCTOR_BUILD, DOCTOR_START, DOCTOR_NODES, DOCTOR_MPI, DOCTOR_CUDA_AWARE, DOCTOR_TRANSPORT,
   DOCTOR_FABRIC, DOCTOR_GPUS, DOCTOR_NCCL, DOCTOR_NCCL_NET, DOCTOR_CUDNN, DOCTOR_HDF5, DOCTOR_CORES,
-  DOCTOR_PAPI, DOCTOR_MEMLOCK, DOCTOR_SHARED_MEMORY, DOCTOR_MEMORY, DOCTOR_CLOCKS, DOCTOR_DECK,
-  DOCTOR_FOLDER, DOCTOR_WEIGHTS, DOCTOR_DATA, DOCTOR_PLACES,
+  DOCTOR_PAPI, DOCTOR_CHATS, DOCTOR_MEMLOCK, DOCTOR_SHARED_MEMORY, DOCTOR_MEMORY, DOCTOR_CLOCKS,
+  DOCTOR_DECK, DOCTOR_FOLDER, DOCTOR_WEIGHTS, DOCTOR_DATA, DOCTOR_PLACES,
   DOCTOR_LINES = DOCTOR_PLACES + DOCTOR_MOST_PLACES
 };
 /* clang-format on */
@@ -79,8 +79,9 @@ struct doctor_facts {
                                it has one, or was not asked */
   struct hdf5_version hdf5;
   struct topo_summary machine;
-  int events;       /* that are counted */
-  const char *note; /* op_counters_note() */
+  int events;        /* that are counted */
+  const char *note;  /* op_counters_note() */
+  const char *chats; /* why no conversation can be prepared; "": it can; NULL: not tried */
   /* Bytes; -1: no limit, or not known. shared_size -1: there is no /dev/shm. */
   int64_t memlock, shared_size, shared_free, memory_total, memory_available, memory_limit;
 };

@@ -451,6 +451,10 @@ static void judge_build(const struct doctor_facts *f, struct finding *finding)
       WARN(PAPI, *f->note || f->events == 0, "%s%s", *f->built_papi ? ": " : "",
            *f->note ? f->note : "nothing is counted"),
       FINE(PAPI, true, ", %d counters", f->events),
+      LINE(CHATS, "conversations", EVERYWHERE, f->chats, "%s", ""),
+      WARN(CHATS, f->chats && *f->chats, "sluice prepare cannot render them; training does not "
+           "need it: %s", f->chats),
+      FINE(CHATS, true, "sluice prepare renders them by Jinja2"),
   };
   /* clang-format on */
   APPLY(rules, finding);

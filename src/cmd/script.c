@@ -31,6 +31,7 @@ static enum status find_script(const char *name, char **path)
 /* UTF-8 in any locale; no cache files; no variables or packages of the user. */
 static char *const python[] = {"python3", "-X", "utf8", "-BEs"};
 enum { PYTHON = sizeof python / sizeof *python };
+static char with_packages[] = "-B"; /* for Jinja2, which may be in a module or of the user */
 
 enum status script_command(const char *name, int words, char *const word[], char ***argv)
 {
@@ -51,6 +52,7 @@ enum status script_command(const char *name, int words, char *const word[], char
     return status;
   }
   memcpy(out, python, sizeof python);
+  out[PYTHON - 1] = with_packages;
   *argv = out;
   return STATUS_OK;
 }

@@ -157,6 +157,12 @@ broken() { refuse "$good" "$@" template=chatml.jinja; }
 path=$scratch/bin:$PATH
 fake "exec $real -S \"\$@\""
 broken 8 "conversations need the Python package Jinja2"
+PATH=$path "$SLUICE" doctor size=4Mi > doctor.out 2>&1 || test $? = 1 || die "doctor"
+says doctor.out "conversations   sluice prepare cannot render them; training does not need it:"
+says doctor.out "apt install python3-jinja2"
+module=$("$real" -c 'import jinja2, os
+print(os.path.dirname(os.path.dirname(jinja2.__file__)))')
+PYTHONPATH=$module PATH=$path prepare elsewhere record.jsonl val=0
 fake "exit 9"
 broken 6 "record.jsonl, document 0: the process that renders conversations ended (exit status 9)"
 fake 'kill -9 $$'

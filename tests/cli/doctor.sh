@@ -25,8 +25,8 @@ says() { grep -qE -e "$2" "$1" || { cat "$1" >&2; die "$1 does not say: $2"; }; 
 of_version() { "$SLUICE" --version | sed -n "s/^  $1  *//p"; }
 
 page one.txt 0 "$SLUICE" doctor dir=runs size=8Mi
-for what in build start nodes MPI transport 'RDMA devices' GPUs HDF5 cores PAPI memlock /dev/shm \
-  memory clocks disk; do
+for what in build start nodes MPI transport 'RDMA devices' GPUs HDF5 cores PAPI conversations \
+  memlock /dev/shm memory clocks disk; do
   test "$(grep -c "^[a-z]*  *$what  " one.txt)" = 1 || {
     cat one.txt >&2; die "not one line on $what"; }
 done

@@ -90,6 +90,7 @@ static const struct key {
     {"configured", TEXT, AT(facts.configured)},
     {"built_nccl", TEXT, AT(facts.built_nccl)},
     {"built_papi", TEXT, AT(facts.built_papi)},
+    {"chats", TEXT, AT(facts.chats)},
     {"cray", TEXT, AT(facts.cray)},
     {"tls", TEXT, AT(facts.tls)},
     {"provider", TEXT, AT(facts.provider)},

@@ -30,7 +30,9 @@ NAMES = {
     "libzstd-dev": ("libzstd-dev", "zstd", "zstd"),
     "libpapi-dev": ("libpapi-dev", "papi", "PAPI"),
 }
-BESIDE = ({"debhelper-compat"}, {"cxx", "nccl"}, set())  # tools, and what only GPUs need
+# Tools, what only GPUs need, and what runs the scripts of tools/.
+BESIDE = ({"debhelper-compat"}, {"cxx", "nccl", "python", "py-jinja2"},
+          {"Python", "Python-bundle-PyPI"})
 
 bad = []
 
