@@ -98,7 +98,7 @@ class Text(str):
             if first < last or (first == last and (not n or begin == end)):
                 runs.append((last - first, tag))
             at += n
-        return Text(str.__getitem__(self, slice(begin, end)), runs)
+        return type(self)(str.__getitem__(self, slice(begin, end)), runs)
 
     def __getitem__(self, key):
         if not isinstance(key, slice):
@@ -110,7 +110,7 @@ class Text(str):
         return concat(self.part(i, i + 1) for i in range(begin, end, step))
 
     def __iter__(self):
-        return (self.part(i, i + 1) for i in range(len(self)))
+        return (text(self.part(i, i + 1)) for i in range(len(self)))
 
     def __add__(self, other):
         return concat((self, other)) if isinstance(other, str) else NotImplemented
@@ -122,7 +122,8 @@ class Text(str):
         if not isinstance(count, int):
             return NotImplemented
         check_length(len(self) * count)
-        return Text(str.__mul__(self, count), self._runs * (min(count, 1 << 20) if self else 1))
+        return type(self)(str.__mul__(self, count),
+                          self._runs * (min(count, 1 << 20) if self else 1))
 
     __rmul__ = __mul__
 
@@ -207,7 +208,7 @@ class Text(str):
         """A change of case. The length of each character's image gives the place of its run."""
         whole = getattr(str, name)(self)
         if len(whole) == len(self):
-            return Text(whole, self._runs)
+            return type(self)(whole, self._runs)
         change = getattr(str, "lower" if name == "capitalize" else name)
         sizes = [len(change(c)) for c in str.__iter__(self)]
         sizes[:1] = [len(getattr(str, name)(c)) for c in str.__getitem__(self, slice(0, 1))]
@@ -215,7 +216,7 @@ class Text(str):
         for n, tag in self._runs:
             runs.append((sum(sizes[at:at + n]), tag))
             at += n
-        return Text(whole, runs)
+        return type(self)(whole, runs)
 
     def padded(self, name, width, fill=" "):
         """`fill` is of the template."""
@@ -223,7 +224,8 @@ class Text(str):
         check_length(len(self) + more)
         left = {"ljust": 0, "rjust": more, "center": more // 2 + (more & width & 1)}[name]
         out = concat([mark(str(fill) * left), self, mark(str(fill) * (more - left))])
-        return out if out == getattr(str, name)(self, width, fill) else lost(name)
+        return (type(self)(out, out._runs) if out == getattr(str, name)(self, width, fill) else
+                lost(name))
 
     def text_format(self, *args, **kwargs):
         return formatted(self, args, kwargs)
@@ -251,9 +253,19 @@ define_methods()
 
 
 class Safe(Text):
-    """What the filter `safe` makes. Jinja2's Markup changes texts that are joined with it."""
-    __add__ = __radd__ = __mod__ = join = text_format = format = \
-        lambda self, *args, **kwargs: lost("the filter safe followed by an operator")
+    """What the filter `safe` makes: as Jinja2's Markup, it escapes texts that are joined to it."""
+
+    def __add__(self, other):
+        return safe(concat((self, do_escape(other)))) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other):
+        return safe(concat((do_escape(other), self))) if isinstance(other, str) else NotImplemented
+
+    def join(self, items):
+        return safe(text(self).join(map(do_escape, items)))
+
+    def replace(self, old, new, count=-1):
+        return lost("the method replace after the filter safe")
 
 
 # ---- data of a record
@@ -317,7 +329,7 @@ def listed(open_, items, close, tag):
 def text(value):
     """What a template prints for a value, as str() does."""
     if isinstance(value, str):
-        return need(value)
+        return Text(value, value._runs) if isinstance(value, Safe) else need(value)
     if isinstance(value, Undefined):
         return mark(str(value))
     tag = getattr(value, "_tag", TEMPLATE)
@@ -387,6 +399,7 @@ CONVERSION = re.compile(r"%(?:\((.*?)\))?([#0\- +]*)(\*|\d+)?(?:\.(\*|\d+))?[hlL
 
 def printf(form, values):
     """The operator %."""
+    as_text, close = (do_escape, safe) if isinstance(form, Safe) else (text, text)
     tag, left, out, at = form.tag(), iter(values if isinstance(values, tuple) else (values,)), [], 0
     for match in CONVERSION.finditer(form):
         name, flags, width, precision, kind = match.groups()
@@ -403,7 +416,7 @@ def printf(form, values):
         check_length(int(width or 0))
         check_length(int(precision or 0))
         if kind in "sr":
-            value = text(value) if kind == "s" else spelled(value)
+            value = as_text(value if kind == "s" else spelled(value))
             value = value.part(0, len(value) if precision is None else int(precision))
             width = int(width or 0)
             out.append(value.ljust(width) if "-" in flags else value.rjust(width))
@@ -413,11 +426,12 @@ def printf(form, values):
     if not isinstance(values, dict) and next(left, lost) is not lost:
         raise TypeError("not all arguments converted during string formatting")
     out.append(mark(str.__getitem__(form, slice(at, len(form))), tag))
-    return concat(out)
+    return close(concat(out))
 
 
 def formatted(form, args, kwargs):
     """str.format."""
+    as_text, close = (do_escape, safe) if isinstance(form, Safe) else (text, text)
     tag, out, auto, fields = form.tag(), [], 0, SandboxedFormatter(form_environment[0])
     for literal, field, spec, conversion in string.Formatter().parse(plain(form)):
         out.append(mark(literal, tag))
@@ -428,13 +442,13 @@ def formatted(form, args, kwargs):
         value, _ = fields.get_field(field, args, kwargs)
         value = spelled(value) if conversion == "r" else text(value) if conversion == "s" else value
         if not spec:
-            out.append(text(value))
+            out.append(as_text(value))
         elif isinstance(value, str) or "{" in spec:
             lost("format with a width")
         else:
             check_length(max([0, *map(int, re.findall(r"\d+", spec))]))
             out.append(mark(format(value, spec), getattr(value, "_tag", TEMPLATE)))
-    return concat(out)
+    return close(concat(out))
 
 
 form_environment = [None]
@@ -467,6 +481,16 @@ def guarded(name, function):
     return run
 
 
+def soft(value):
+    """A text stays what it is."""
+    return need(value) if isinstance(value, str) else text(value)
+
+
+def safe(value):
+    value = text(value)
+    return Safe(value, value._runs)
+
+
 def do_title(value):
     value, out, at = text(value), [], 0
     for match in re.finditer(r"[-\s({\[<]+|[^-\s({\[<]+", value):
@@ -477,22 +501,23 @@ def do_title(value):
 
 def do_indent(value, width=4, first=False, blank=False):
     indention = need(width) if isinstance(width, str) else mark(" " * width)
-    value, newline = text(value) + mark("\n"), mark("\n")
+    kind, value, newline = type(value), text(value) + mark("\n"), mark("\n")
     lines = value.splitlines()
     if blank:
         out = (newline + indention).join(lines)
     else:
         out = newline.join([lines[0], *(indention + line if line else line for line in lines[1:])])
-    return indention + out if first else out
+    out = indention + out if first else out
+    return safe(out) if kind is Safe else out
 
 
 def do_escape(value):
-    out = text(value)
     if isinstance(value, Safe):
         return value
+    out = text(value)
     for old, new in (("&", "&amp;"), (">", "&gt;"), ("<", "&lt;"), ("'", "&#39;"), ('"', "&#34;")):
         out = out.replace(old, mark(new))
-    return Safe(out, out._runs)
+    return safe(out)
 
 
 @jinja2.pass_environment
@@ -507,15 +532,14 @@ def do_replace(value, old, new, count=None):
 
 
 FILTERS = {
-    "upper": lambda value: text(value).upper(),
-    "lower": lambda value: text(value).lower(),
-    "capitalize": lambda value: text(value).capitalize(),
-    "trim": lambda value, chars=None: text(value).strip(chars),
-    "center": lambda value, width=80: text(value).center(width),
-    "safe": lambda value: Safe(text(value), text(value)._runs),
-    "format": lambda value, *args, **kwargs: text(value) % (kwargs or args),
-    "string": text, "title": do_title, "indent": do_indent, "replace": do_replace, "join": do_join,
-    "escape": do_escape, "e": do_escape, "tojson": tojson,
+    "upper": lambda value: soft(value).upper(),
+    "lower": lambda value: soft(value).lower(),
+    "capitalize": lambda value: soft(value).capitalize(),
+    "trim": lambda value, chars=None: soft(value).strip(chars),
+    "center": lambda value, width=80: soft(value).center(width),
+    "format": lambda value, *args, **kwargs: soft(value) % (kwargs or args),
+    "safe": safe, "string": soft, "title": do_title, "indent": do_indent, "replace": do_replace,
+    "join": do_join, "escape": do_escape, "e": do_escape, "tojson": tojson,
 }
 
 
