@@ -55,7 +55,9 @@ static void write_choices(struct json_writer *json, const struct option *option)
     json_write_text(json, NULL, "auto");
   for (const char *const *choices = option->choices; *choices; choices++) {
     json_write_text(json, NULL, *choices);
-    if (!strcmp(*choices, "off"))
+    if (!strcmp(*choices, "true"))
+      json_write_bool(json, NULL, true);
+    if (!strcmp(*choices, "off") || !strcmp(*choices, "false")) /* as YAML reads them */
       json_write_bool(json, NULL, false);
   }
   json_write_close(json, ']');

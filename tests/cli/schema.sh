@@ -56,6 +56,9 @@ good|run: {steps: 2k, seed: 1e3, threads: 4, dir: 2024}
 good|optim: {lr: 6e-4, betas: [0.9, 9.5e-1], nesterov: off, no_decay: norm}
 good|compress: {feedback: off, grads: {codec: int8, units: ["h.1*=topk"]}}
 good|train: {trace: []}
+good|data: {pack: true}
+good|data: {pack: false}
+bad|data: {pack: [true]}
 good|run:
 good|# nothing
 bad|comm: {gradients: bf16}
