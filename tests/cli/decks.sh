@@ -1,5 +1,6 @@
 #!/bin/sh
-# The decks in inputs/ and inputs/finetune/: each gives a plan that verifies, for one rank and for
+# seconds: 600
+# The decks in inputs/ and its folders: each gives a plan that verifies, for one rank and for
 # several, and a model of the published size. Oracles: the parameter counts of the published models,
 # and what 16 bytes a parameter (fp32 weight, gradient and two moments) leave of a GPU's memory.
 . "${top_srcdir:?}/tests/cli/common.sh"
@@ -160,10 +161,11 @@ plan qwen3-14b 128 && die "64 sequences for 128 ranks"
 grep -q 'use data.batch=128,' plan.out || { cat plan.out >&2; die "no cure for 128 ranks"; }
 plan qwen3-14b 128 data.batch=128 gpu=h100 || { cat plan.out >&2; die "qwen3-14b on 128 ranks"; }
 
-# Decks for fine-tuning take the model from a folder. Each is planned with a folder whose
-# config.json has the shape of the deck of the same name above. Oracles: that deck's parameters, at
-# 2 bytes the size to download; the verdict of the plan in the header; no key of the model is given
-# twice.
+# Decks for fine-tuning take the model from a folder. Each is
+# planned with a folder whose config.json has the shape of the deck of the same name above. Oracles:
+# that deck's parameters, at 2 bytes the size to download; the plans in the header, which fit with
+# the memory that is named, and not with 1 GiB less per GPU, or only with state in host memory; no
+# key of the model is given twice.
 number() { sed -n "s/^  $1: *//p" "$decks/$name.yaml"; }
 config() {
   # shellcheck disable=SC2046 # words
@@ -183,38 +185,46 @@ config() {
   esac
   echo '}'
 }
+# planned [key=value ...]: a plan of the header, with these keys at its end.
+planned() {
+  # shellcheck disable=SC2086 # words of the header
+  "$SLUICE" plan "$decks"/$words "$@" > plan.out 2>&1
+}
+in_host_memory() { sed '1,/best settings/d' plan.out | sed -n 3p | grep -q tiers.params=host; }
 count=0
-for file in "$decks"/finetune/*.yaml; do
+for file in "$decks"/*/*.yaml; do
+  deck=${file#"$decks"/}
   name=$(basename "$file" .yaml)
-  count=$((count + 1))
   init=$(sed -n 's/^train: *{init: \([^},]*\)}.*/\1/p' "$file")
-  grep -q "hf download [A-Za-z-]*/.* --local-dir $init\$" "$file" ||
-    die "finetune/$name does not say how to get the model into its train.init, '$init'"
-  grep -q "^# Start: mpirun .* sluice train inputs/finetune/$name.yaml\$" "$file" ||
-    die "finetune/$name does not say how to start"
-  ! grep -q '^model:' "$file" || die "finetune/$name has keys of the model"
+  { grep -q "hf download [A-Za-z-]*/${init#models/} " "$file" &&
+    grep -q " --local-dir $init\$" "$file"; } ||
+    die "$deck does not say how to get the model into its train.init, '$init'"
+  grep -q "^# Start: mpirun .* sluice train inputs/$deck\$" "$file" ||
+    die "$deck does not say how to start"
+  ! grep -q '^model:' "$file" || die "$deck has keys of the model"
   mkdir -p "$init"
   config > "$init/config.json"
   said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$decks/$name.yaml")
-  # shellcheck disable=SC2046 # words of the header
-  "$SLUICE" plan $(sed -n "s/^#   (sluice plan inputs\/\(.*\))\.\$/\1/p" "$file" |
-    sed "s|^|$decks/|") > plan.out 2>&1 || { cat plan.out >&2; die "plan finetune/$name"; }
-  grep -q '^verified' plan.out || {
-    cat plan.out >&2; die "the plan of finetune/$name is not verified"; }
-  grep -q "$said parameters" plan.out || {
-    head -n 8 plan.out >&2; die "finetune/$name has not the $said parameters of $name"; }
-  head -n 1 plan.out | grep -qx fits || {
-    head -n 8 plan.out >&2; die "finetune/$name says that it fits"; }
-  case $name in
-  *-offload) ;;
-  *) ! sed '1,/best settings/d' plan.out | sed -n 3p | grep -q tiers.params=host ||
-    die "finetune/$name fits only with offload" ;;
-  esac
+  sed -n 's/^#   (sluice plan inputs\/\(.*\))\.$/\1/p' "$file" > plans
+  while read -r words; do
+    count=$((count + 1))
+    case $words in "$deck "*) ;; *) die "$deck plans another deck: $words" ;; esac
+    gpu=$(expr "$words" : '.* gpu=\([0-9]*\)GiB') || die "$deck does not name the memory of a GPU"
+    planned || { cat plan.out >&2; die "plan $words"; }
+    grep -q '^verified' plan.out || { cat plan.out >&2; die "the plan of $deck is not verified"; }
+    grep -q "$said parameters" plan.out || {
+      head -n 8 plan.out >&2; die "$deck has not the $said parameters of $name"; }
+    head -n 1 plan.out | grep -qx fits || {
+      head -n 8 plan.out >&2; die "$deck says that it fits: $words"; }
+    case $name in *-offload) continue ;; esac
+    ! in_host_memory || die "$words fits only with offload"
+    ! planned "gpu=$((gpu - 1))GiB" || in_host_memory || die "$deck fits with less than $gpu GiB"
+  done < plans
   awk -v n="$(echo "$said" | tr -d ,)" -v said="$(sed -n 's/^# Model (\([0-9.]*\) GB).*/\1/p' \
     "$file")" 'BEGIN { e = 2e-9 * n / said - 1; exit !(e > -0.05 && e < 0.05) }' ||
-    die "finetune/$name: the size of the download is not 2 bytes per parameter"
+    die "$deck: the size of the download is not 2 bytes per parameter"
 done
-test $count -ge 10 || die "only $count decks for fine-tuning"
+test $count -ge 10 || die "only $count plans of decks that take a model"
 
 # The first training: what sluice prepare makes by default has exactly the vocabulary of the deck.
 make_text
