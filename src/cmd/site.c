@@ -35,8 +35,10 @@ static int is_deck_entry(const struct dirent *entry)
   return !strchr(".-", *entry->d_name) && is_deck(entry->d_name, strlen(entry->d_name));
 }
 
-/* Calls `of` with the name of each deck of the folder, and then of its folder finetune, in order.
- */
+/* Folders of decks in inputs/, in the order of the list. */
+static const char *const folders[] = {"", "finetune/", "sft/"};
+
+/* Calls `of` with the name of each deck of the folder, in order. */
 static void for_decks(const char *prefix, site_visit *of, void *arg)
 {
   struct dirent **entry = NULL;
@@ -52,13 +54,12 @@ static void for_decks(const char *prefix, site_visit *of, void *arg)
   }
   free(entry);
   mem_free(path);
-  if (!*prefix)
-    for_decks("finetune/", of, arg);
 }
 
 void site_for_decks(site_visit *of, void *arg)
 {
-  for_decks("", of, arg);
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    for_decks(folders[i], of, arg);
 }
 
 enum { NEAREST = 3, NAME = 64 };
@@ -104,9 +105,12 @@ static enum status refuse_name(const char *word)
 /* "qwen2.5-7b" or "finetune/qwen2.5-7b", but no path to elsewhere. */
 static bool is_name(const char *word)
 {
-  const char *slash = strchr(word, '/');
-  return *word && *word != '.' && !is_deck(word, strlen(word)) &&
-         (!slash || strncmp(word, "finetune/", sizeof "finetune/" - 1) == 0) && !strstr(word, "..");
+  const char *slash = strrchr(word, '/');
+  const size_t length = slash ? (size_t)(slash - word) + 1 : 0;
+  bool known = false;
+  for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+    known |= strlen(folders[i]) == length && strncmp(word, folders[i], length) == 0;
+  return known && *word && *word != '.' && !is_deck(word, strlen(word));
 }
 
 enum status site_find_deck(const char *word, char **path)

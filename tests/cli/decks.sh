@@ -161,7 +161,7 @@ plan qwen3-14b 128 && die "64 sequences for 128 ranks"
 grep -q 'use data.batch=128,' plan.out || { cat plan.out >&2; die "no cure for 128 ranks"; }
 plan qwen3-14b 128 data.batch=128 gpu=h100 || { cat plan.out >&2; die "qwen3-14b on 128 ranks"; }
 
-# Decks for fine-tuning take the model from a folder. Each is
+# Decks for fine-tuning and for instruction tuning take the model from a folder. Each is
 # planned with a folder whose config.json has the shape of the deck of the same name above. Oracles:
 # that deck's parameters, at 2 bytes the size to download; the plans in the header, which fit with
 # the memory that is named, and not with 1 GiB less per GPU, or only with state in host memory; no
@@ -224,7 +224,22 @@ for file in "$decks"/*/*.yaml; do
     "$file")" 'BEGIN { e = 2e-9 * n / said - 1; exit !(e > -0.05 && e < 0.05) }' ||
     die "$deck: the size of the download is not 2 bytes per parameter"
 done
-test $count -ge 10 || die "only $count plans of decks that take a model"
+test $count -ge 20 || die "only $count plans of decks that take a model"
+
+# Decks for instruction tuning train and validate on packed conversations, here with small weights
+# of the same architecture. Their warm-up is 3 % of the steps.
+models=$top_srcdir/tests/model/data
+{ cat "$models/documents.txt"; sed 's/^train/val/' "$models/documents.txt"; } |
+  "$top_builddir/tests/io/tokens/documents" talks 53 || die "documents"
+for file in "$decks"/sft/*.yaml; do
+  name=$(basename "$file" .yaml)
+  test $(($("$SLUICE" deck "$file" print=run.steps) * 3)) = \
+    $(($("$SLUICE" deck "$file" print=optim.warmup) * 100)) || die "the warm-up of $name"
+  "$SLUICE" train "$file" train.init="$models/$(number arch)" data.train=talks data.batch=2 \
+    data.sequence=24 run.steps=1 > sft.log 2>&1 || { cat sft.log >&2; die "train sft/$name"; }
+  { grep -q 'documents packed into .* rows of 24' sft.log && grep -q 'validation loss' sft.log; } ||
+    { cat sft.log >&2; die "sft/$name does not pack or validate"; }
+done
 
 # The first training: what sluice prepare makes by default has exactly the vocabulary of the deck.
 make_text

@@ -17,7 +17,7 @@ for path in sys.argv[1:]:
     errors = list(jsonschema.Draft7Validator(schema).iter_errors(yaml.safe_load(open(path))))
     if errors: sys.exit(path + ": " + errors[0].message[:300])' "$@"
 }
-valid "$top_srcdir"/inputs/*.yaml "$top_srcdir"/inputs/finetune/*.yaml tiny.yaml ||
+valid "$top_srcdir"/inputs/*.yaml "$top_srcdir"/inputs/*/*.yaml tiny.yaml ||
   die "a deck is not valid"
 
 # All keys, with the values that Sluice prints; and the keys of the schema are these.

@@ -5,9 +5,9 @@
 make_data
 make_deck
 export SLUICE_DATADIR="$scratch/share"
-mkdir -p share/inputs/finetune
-cp "$top_srcdir"/inputs/*.yaml share/inputs
-cp "$top_srcdir"/inputs/finetune/*.yaml share/inputs/finetune
+mkdir share
+cp -r "$top_srcdir/inputs" share
+chmod -R u+w share
 
 # A name stands for an installed deck, and a file of this name comes first.
 for name in first qwen2.5-7b; do
@@ -25,9 +25,12 @@ on 2 "$SLUICE" plan first > plan.out || die "two ranks do not find a deck by its
 "$SLUICE" deck | cut -d ' ' -f 1 | sort > listed
 (cd share/inputs && find . -name '*.yaml') | sed 's,^\./,,; s/\.yaml$//' | sort | cmp - listed ||
   die "sluice deck lists other decks than there are"
-grep -qx finetune/qwen3-8b listed || die "sluice deck does not list finetune/qwen3-8b"
+for name in finetune/qwen3-8b sft/qwen3-8b; do
+  grep -qx $name listed || die "sluice deck does not list $name"
+done
 fails 3 "the nearest decks are qwen2.5-7b, " "$SLUICE" train qwen2.5-7
 fails 3 "the nearest decks are finetune/qwen3-8b, " on 2 "$SLUICE" train finetune/qwen3-8
+fails 3 "the nearest decks are sft/qwen3-8b, " "$SLUICE" train sft/qwen3-8
 fails 3 "cannot open first.yaml" "$SLUICE" train first.yaml
 fails 3 "cannot open finetune/../first" "$SLUICE" train finetune/../first
 fails 3 "none/inputs holds no decks" env SLUICE_DATADIR=none "$SLUICE" train first
