@@ -1,9 +1,10 @@
-/* Reads tokens at the offsets that the index has. */
+/* Reads tokens at the offsets that the index has, or makes them up. */
 #include "io/tokens/tokens.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +34,9 @@ struct token_set {
   int64_t count, room;
   int64_t text_bytes, untrained;
   struct token_stream stream;
+  int64_t *made; /* without a folder: places of the documents that begin in the stream */
+  int64_t documents;
+  struct rng_key key;
   struct shard *open[OPEN_FILES]; /* a ring: the oldest is closed */
   int oldest;
   union { /* tokens, or their mask, as they are stored */
@@ -154,6 +158,30 @@ enum status token_set_open(struct comm *comm, const char *dir, enum token_split 
   return status;
 }
 
+enum status token_set_make(const struct token_made *made, struct token_set **out)
+{
+  const int64_t whole = INT64_C(1) << 32, documents = made->mean > 0 ? TOKENS_MADE : 1;
+  const struct rng_key lengths = rng_key_make(made->seed, "lengths");
+  struct token_set *set = NULL;
+  enum status status = mem_new(MEM_DATA, 1, &set) ?: mem_new(MEM_DATA, documents, &set->made);
+  for (int64_t d = 0; d < documents && !status; d++) {
+    const double pairs =
+        -((double)made->mean - 1) / 2 * log1p(-rng_uniform(lengths, 0, (uint64_t)d));
+    set->made[d] = set->stream.tokens;
+    set->stream.tokens += made->mean > 0 ? 2 + 2 * (int64_t)pairs : whole;
+  }
+  if (status) {
+    token_set_close(set);
+    return status;
+  }
+  set->documents = documents;
+  set->untrained = made->mean > 0 ? set->stream.tokens / 2 : 0;
+  set->stream.tokenizer.vocab = made->vocab;
+  set->key = rng_key_make(made->seed, "random tokens");
+  *out = set;
+  return STATUS_OK;
+}
+
 void token_set_close(struct token_set *set)
 {
   if (!set)
@@ -162,6 +190,7 @@ void token_set_close(struct token_set *set)
     if (set->open[i])
       close(set->open[i]->fd); /* was only read: nothing can be lost */
   mem_free(set->shards);
+  mem_free(set->made);
   mem_free(set->dir);
   mem_free(set);
 }
@@ -295,6 +324,8 @@ int64_t token_set_windows(const struct token_set *set, int64_t T)
 
 int64_t token_set_documents(const struct token_set *set)
 {
+  if (set->made)
+    return set->documents;
   const struct shard *last = &set->shards[set->count - 1];
   return last->first_document + last->info.documents;
 }
@@ -327,8 +358,10 @@ enum status token_set_read_documents(struct token_set *set, int64_t d, int64_t n
     return status_set(STATUS_INTERNAL,
                       "documents %" PRId64 " to %" PRId64 " of %" PRId64 " are asked for", d,
                       d + n - 1, token_set_documents(set));
+  if (set->made)
+    memcpy(first, set->made + d, (size_t)n * sizeof *first);
   enum status status = STATUS_OK;
-  for (int64_t i = 0, piece; i < n && !status; i += piece) {
+  for (int64_t i = 0, piece; i < n && !set->made && !status; i += piece) {
     struct shard *shard = find_shard(set, d + i, true);
     const int64_t at = d + i - shard->first_document, left = shard->info.documents - at;
     piece = n - i < left ? n - i : left;
@@ -405,6 +438,21 @@ static enum status read_trained(struct token_set *set, struct shard *shard, int6
   return status;
 }
 
+static enum status make_up(const struct token_set *set, int64_t at, int64_t n,
+                           const struct token_range *out)
+{
+  uint32_t block[4] = {0};
+  for (int64_t t = at; t < at + n; t++) {
+    if (t == at || t % 4 == 0)
+      rng_block(set->key, 0, (uint64_t)t / 4, block);
+    if (out->token)
+      out->token[t - at] = (int32_t)(block[t % 4] % (uint32_t)set->stream.tokenizer.vocab);
+    if (out->trained)
+      out->trained[t - at] = !set->untrained || t % 2;
+  }
+  return STATUS_OK;
+}
+
 enum status token_set_read(struct token_set *set, int64_t at, int64_t n,
                            const struct token_range *out)
 {
@@ -412,6 +460,8 @@ enum status token_set_read(struct token_set *set, int64_t at, int64_t n,
     return status_set(STATUS_INTERNAL,
                       "%" PRId64 " tokens from %" PRId64 " on are asked for, of %" PRId64, n, at,
                       set->stream.tokens);
+  if (set->made)
+    return make_up(set, at, n, out);
   struct shard *shard = find_shard(set, at, false);
   enum status status = out->first ? read_firsts(set, at, n, out->first) : STATUS_OK;
   for (int64_t i = 0, piece; i < n && !status; i += piece) {

@@ -18,6 +18,16 @@ struct token_set;
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split,
                            struct token_set **out);
 void token_set_close(struct token_set *set); /* takes NULL */
+/* A set of random tokens without a folder, a pure function of these values. */
+struct token_made {
+  uint64_t seed;
+  int64_t vocab, mean;
+};
+/* TOKENS_MADE documents of an even number of tokens, with an exponential distribution of this mean,
+ * at least 2. Every second token is trained. Mean 0: one document of 2^32 tokens, all trained.
+ * Local. */
+enum { TOKENS_MADE = 8192 };
+enum status token_set_make(const struct token_made *made, struct token_set **out);
 /* Compare every shard with its checksums, shared among the ranks. The first damaged one:
  * STATUS_INPUT. Collective. */
 enum status token_set_verify(struct comm *comm, const struct token_set *set);

@@ -19,7 +19,7 @@
 #include "train/train.h"
 
 struct values {
-  int64_t steps, warmup;
+  int64_t steps, warmup, documents;
   double peak;
   char *results, *rates, *rows;
 };
@@ -30,6 +30,7 @@ static const struct option table[] = {
      .text = "Number of timed steps."},
     {"warmup", OPTION_INT, AT(warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
      .text = "Steps before the clock starts. 0: the clock starts while all lanes are idle."},
+    MADE_DOCUMENTS(documents),
     {"peak", OPTION_REAL, AT(peak), "0", .least = 0, .most = 1e9, .unit = "TFLOP/s",
      .text = "Measured matrix peak of a rank's device. With it the model FLOP/s utilization (MFU) "
              "is reported."},
@@ -50,6 +51,9 @@ struct measurement {
   const char *row; /* NULL: there are no rows */
   const struct job *job;
   const struct values *values;
+  struct data_sources data;
+  struct data_order order;
+  struct data_counts counts; /* of the timed steps */
   struct stats stats;
   struct exec_profile profile;
   double pass[JOB_PASSES];      /* GFLOP/s */
@@ -66,16 +70,23 @@ struct measurement {
 
 /* Runs one step after the other, as in training. Work that a step leaves after its metrics runs
  * during the next one. */
-static void run_steps(struct job *job, int64_t first, int64_t n, struct stats *stats, double *loss)
+static void run_steps(struct job *job, int64_t first, int64_t n, struct measurement *out)
 {
   struct exec *exec = job->exec[PLAN_TRAIN];
+  out->counts = (struct data_counts){0};
   for (int64_t i = first; i < first + n; i++) {
     const double start = clock_s();
     struct exec_result result;
+    struct data_counts counts;
+    comm_must(job->comm, data_count(job, &out->order, i, &counts));
+    comm_must(job->comm, exec_set_targets(exec, counts.targets));
     comm_must(job->comm, exec_step(exec, i, i + 1, job->deck->optim.lr, &result));
-    if (stats)
-      stats_add(stats, clock_s() - start);
-    *loss = result.loss;
+    if (i >= out->values->warmup)
+      stats_add(&out->stats, clock_s() - start);
+    out->loss = result.loss;
+    out->counts.targets += counts.targets;
+    out->counts.filled += counts.filled;
+    out->counts.squares += counts.squares;
     log_progress(2, "step %lld  loss %.4f  %.3f s", (long long)i + 1, result.loss,
                  clock_s() - start);
   }
@@ -92,15 +103,15 @@ static enum status measure(struct job *job, struct measurement *out)
   if (status)
     return status;
   const int64_t before = values->warmup > 0;
-  run_steps(job, 0, values->warmup - before, NULL, &out->loss);
+  run_steps(job, 0, values->warmup - before, out);
   comm_must(job->comm, exec_drain(job->exec[PLAN_TRAIN]));
   exec_profile(job->exec[PLAN_TRAIN], &out->profile); /* forget the warm-up */
   const int64_t varying = comm_sent_varying(job->comm);
   if (out->process)
     op_counters_read(out->process, out->counted);
-  run_steps(job, values->warmup - before, before, NULL, &out->loss);
+  run_steps(job, values->warmup - before, before, out);
   const double start = clock_s();
-  run_steps(job, values->warmup, values->steps, &out->stats, &out->loss);
+  run_steps(job, values->warmup, values->steps, out);
   out->seconds = clock_s() - start;
   comm_must(job->comm, exec_drain(job->exec[PLAN_TRAIN]));
   out->steps = before + values->steps;
@@ -152,16 +163,31 @@ static void print_counters(const struct measurement *m)
   }
 }
 
+/* A count of the timed steps, per step. */
+static double per_step(const struct measurement *m, int64_t count)
+{
+  return (double)count / (double)m->stats.n;
+}
+
 static double tokens_per_s(const struct measurement *m)
 {
+  return per_step(m, m->counts.filled) / step_seconds(m);
+}
+
+/* The share of the positions of all sequences. */
+static double share_filled(const struct measurement *m)
+{
   const struct job *job = m->job;
-  return (double)(job->deck->data.batch * job->shape.sequence) / step_seconds(m);
+  return per_step(m, m->counts.filled) / (double)(job->deck->data.batch * job->shape.sequence);
 }
 
 /* Floating-point operations of one rank. */
 static double model_flops(const struct measurement *m)
 {
-  return job_step_flops(m->job, 0, 0) / step_seconds(m) / comm_ranks(m->job->comm);
+  const struct job *job = m->job;
+  const double squares = data_is_whole(&m->data) ? 0 : per_step(m, m->counts.squares);
+  return job_step_flops(job, (int64_t)per_step(m, m->counts.filled), squares) / step_seconds(m) /
+         comm_ranks(job->comm);
 }
 
 static void print_speed(struct measurement *m)
@@ -169,6 +195,10 @@ static void print_speed(struct measurement *m)
   const int ranks = comm_ranks(m->job->comm);
   const double peak = m->values->peak;
   printf("%-22s %.0f tokens/s, %.0f per rank\n", "speed", tokens_per_s(m), tokens_per_s(m) / ranks);
+  if (!data_is_whole(&m->data))
+    printf("%-22s %.1f %% of positions filled, %.0f trained tokens/s, %.4g pairs of attention\n",
+           "documents", 100 * share_filled(m), per_step(m, m->counts.targets) / step_seconds(m),
+           per_step(m, m->counts.squares));
   printf("%-22s mean %.4f s, p50 %.4f, p90 %.4f, p95 %.4f\n", "step", step_seconds(m),
          stats_percentile(&m->stats, 50), stats_percentile(&m->stats, 90),
          stats_percentile(&m->stats, 95));
@@ -267,6 +297,11 @@ static void record(struct json_writer *line, void *arg)
   json_write_int(line, "message_bytes", bytes.messages + m->varying);
   json_write_real(line, "tokens_per_s", tokens_per_s(m));
   json_write_real(line, "tokens_per_s_rank", tokens_per_s(m) / comm_ranks(job->comm));
+  if (!data_is_whole(&m->data)) {
+    json_write_real(line, "filled", share_filled(m));
+    json_write_real(line, "trained", per_step(m, m->counts.targets));
+    json_write_real(line, "pairs", per_step(m, m->counts.squares));
+  }
   json_write_real(line, "model_gflops_rank", model_flops(m) * 1e-9);
   if (peak > 0)
     json_write_real(line, "mfu", model_flops(m) / (peak * 1e12));
@@ -321,7 +356,8 @@ static void open_counters(struct measurement *m)
 static enum status run_deck(const struct arguments *arguments, const char *row)
 {
   const struct values *values = arguments->values;
-  struct measurement measurement = {.values = values, .row = row};
+  struct measurement measurement = {.values = values, .row = row, .data.n = 1};
+  struct token_set **set = &measurement.data.of[0].set;
   struct deck deck = {0};
   struct job *job = NULL;
   enum status status = deck_open(arguments, arguments->word[0], &deck);
@@ -329,16 +365,19 @@ static enum status run_deck(const struct arguments *arguments, const char *row)
   if (!status && !measurement.by_lane && comm_rank(arguments->comm) == 0)
     open_counters(&measurement);
   status = status
+      ?: comm_agree(arguments->comm, job_make_data(&deck, values->documents, set))
+      ?: job_look_at_data(arguments->comm, &deck, *set)
       ?: job_begin(arguments->comm, &deck, &job)
       ?: job_create(job, JOB_BENCH)
       ?: comm_agree(arguments->comm, job_state_init(job));
   if (!status) {
-    struct data_order order = {.seed = (uint64_t)deck.run.seed,
-                               .vocab = deck.model.vocab,
-                               .batch = deck.data.batch,
-                               .rank = comm_rank(arguments->comm),
-                               .shape = job->shape};
-    status = job_start(job, PLAN_TRAIN, data_load_train, &order);
+    measurement.order = (struct data_order){.data = &measurement.data,
+                                            .seed = (uint64_t)deck.run.seed,
+                                            .batch = deck.data.batch,
+                                            .rank = comm_rank(arguments->comm),
+                                            .shape = job->shape};
+    status = data_take(arguments->comm, &deck, job->shape.sequence, &measurement.data)
+                 ?: job_start(job, PLAN_TRAIN, data_load_train, &measurement.order);
     if (!status)
       job_read_ahead(job, PLAN_TRAIN, 0, values->warmup + values->steps);
     status = status
@@ -349,6 +388,7 @@ static enum status run_deck(const struct arguments *arguments, const char *row)
                ?: comm_agree(arguments->comm,
                              comm_rank(arguments->comm) == 0 ? report(&measurement) : STATUS_OK);
   job_destroy(job);
+  data_close(&measurement.data);
   close_counters(&measurement);
   stats_destroy(&measurement.stats);
   deck_destroy(&deck);
@@ -431,12 +471,13 @@ static const struct command *const parts[] = {&bench_adam, &bench_io, &bench_rat
 
 const struct command command_bench = {
     .name = "bench",
-    .usage = "DECK [steps=10] [warmup=2] [peak=TFLOP/s] [key=value ...] | adam [key=value ...] | "
-             "io [key=value ...] | rates [key=value ...]",
+    .usage = "DECK [steps=10] [warmup=2] [documents=0] [peak=TFLOP/s] [key=value ...] | "
+             "adam [key=value ...] | io [key=value ...] | rates [key=value ...]",
     .summary = "measure training steps, the optimizer, NVMe and rates",
     .text = "sluice bench DECK runs the deck's training step on random tokens, without "
             "checkpoints or a log file. It reports tokens per second, the rate of the matrix "
-            "products (with peak= also the MFU), device memory and how busy each lane was.\n"
+            "products (with peak= also the MFU), device memory and how busy each lane was. With "
+            "documents= it also reports how full sequences are, and how many tokens are trained.\n"
             "\n"
             "On rank 0 it counts processor time, page faults and context switches, and through "
             "PAPI cycles, instructions and last-level cache misses. With train.trace= another "

@@ -53,6 +53,14 @@ struct command {
 
 /* Offset of an option in the `struct values` of a command's file. */
 #define AT(field) offsetof(struct values, field)
+#define MADE_DOCUMENTS(field)                                                                      \
+  {                                                                                                \
+    "documents", OPTION_INT, AT(field), "0",                                                       \
+        .least = 0, .most = 1e9, .unit = "tokens",                                                 \
+        .text =                                                                                    \
+            "Mean length of made-up documents, half of whose tokens are trained. They replace "    \
+            "the data, and sequences hold them as data.pack says. 0: none."                        \
+  }
 
 extern const struct command command_train, command_eval, command_generate, command_prepare,
     command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor,

@@ -11,7 +11,7 @@
 #include "model/model.h"
 
 struct values {
-  int64_t ranks, rank, threads, local_ranks;
+  int64_t ranks, rank, threads, local_ranks, documents;
   int mode;
   bool list, json;
   char *gpu, *host, *nvme, *follow;
@@ -38,6 +38,7 @@ static const struct option table[] = {
     {"rates", OPTION_STRINGS, AT(rates), "[]", .path = true,
      .text = "Files of rates; their keys: sluice bench rates --help. Later files take precedence. "
              "With gemm, the rate of products, the time of a step is predicted."},
+    MADE_DOCUMENTS(documents),
     {"list", OPTION_BOOL, AT(list), "false", .text = "Print the instructions."},
     {"follow", OPTION_STRING, AT(follow), "",
      .text = "Print each instruction that uses this buffer, such as grads.h.3."},
@@ -305,8 +306,7 @@ static struct freed free_all(const struct deck *deck)
   struct freed freed = {""};
   for (const struct option *option = deck_table; option->name; option++)
     if (option->chosen && !options_is_free(deck->set, option))
-      append_text(freed.text, sizeof freed.text, "%s%s=auto", *freed.text ? " " : "",
-                  option->name);
+      append_text(freed.text, sizeof freed.text, "%s%s=auto", *freed.text ? " " : "", option->name);
   return freed;
 }
 
@@ -403,6 +403,15 @@ static enum status check_values(const struct values *values, struct fit_room *ro
              ?: fit_size("nvme", values->nvme, &room->nvme_bytes);
 }
 
+static enum status look_at_data(struct comm *comm, int64_t documents, struct deck *deck)
+{
+  struct token_set *made = NULL;
+  const enum status status = (documents > 0 ? job_make_data(deck, documents, &made) : STATUS_OK)
+                                 ?: job_look_at_data(comm, deck, made);
+  token_set_close(made);
+  return status;
+}
+
 static enum status run(const struct arguments *arguments)
 {
   struct values *values = arguments->values;
@@ -415,7 +424,7 @@ static enum status run(const struct arguments *arguments)
   enum status status = check_values(values, &room)
       ?: job_rates_read(&values->rates, &values->measured)
       ?: deck_open(arguments, arguments->word[0], &deck)
-      ?: job_look_at_data(arguments->comm, &deck)
+      ?: look_at_data(arguments->comm, values->documents, &deck)
       ?: take_gpu(values, &deck)
       ?: create_target(values, &deck, &room, &target)
       ?: check_fp8(values, &deck, &room, &target)

@@ -53,7 +53,7 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
   input->sources = use == JOB_BENCH || use == JOB_GENERATE ? 1
                    : input->mode == PLAN_EVAL && vals > 0  ? vals
                                                            : deck->data.train.n;
-  if (use != JOB_BENCH && use != JOB_GENERATE) {
+  if (use != JOB_GENERATE) {
     const struct deck_rows *rows = &deck->rows[input->mode == PLAN_EVAL];
     input->positions = input->documents = rows->packed;
     input->squares = rows->squares;

@@ -167,15 +167,17 @@ enum status job_begin(struct comm *comm, struct deck *deck, struct job **out)
                                 : STATUS_OK;
 }
 
-static enum status take_place(struct job *job)
+static enum status take_place(struct job *job, enum job_use use)
 {
   watchdog_start(job->start, "taking its place on the node");
-  return job_look_at_data(job->comm, job->deck) ?: job_take_place(job) ?: read_device_memory(job);
+  return (use == JOB_BENCH ? STATUS_OK : job_look_at_data(job->comm, job->deck, NULL))
+      ?: job_take_place(job) ?: read_device_memory(job);
 }
 
 enum status job_check(struct job *job, enum job_use use)
 {
-  const enum status status = (job->topo ? STATUS_OK : take_place(job)) ?: create_parts(job, use);
+  const enum status status =
+      (job->topo ? STATUS_OK : take_place(job, use)) ?: create_parts(job, use);
   return status ? status : comm_say_warnings(job->comm);
 }
 

@@ -85,10 +85,10 @@ struct job {
 enum status job_take_place(struct job *job);
 
 /* The plans that a job needs. Training evaluates too. JOB_BENCH: training steps without loading and
- * saving. JOB_EVAL: data.micro_batch sequences of a rank at a time, of data.sequence tokens (0: at
- * most 8; model.context). JOB_GENERATE: one sequence. data.sequence tokens fit into the cache (0:
- * model.context, at most 2048), and a step takes at most 256 new tokens (plan->input.capacity,
- * plan->input.shape.sequence). */
+ * saving; the caller has filled deck->rows. JOB_EVAL: data.micro_batch sequences of a rank at a
+ * time, of data.sequence tokens (0: at most 8; model.context). JOB_GENERATE: one sequence.
+ * data.sequence tokens fit into the cache (0: model.context, at most 2048), and a step takes at
+ * most 256 new tokens (plan->input.capacity, plan->input.shape.sequence). */
 enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH };
 
 /* A job of which only the watchdog of its start exists. `deck` must outlive it. The caller destroys
@@ -108,9 +108,12 @@ void job_destroy(struct job *job); /* takes NULL; Collective */
 
 /* Whether the rows of a source hold whole documents. Local, pure. */
 bool job_packs(const struct deck *deck, const struct token_set *set);
-/* Fills deck->rows from the folders that the deck names, as far as they are there. A mean is that
- * of the first documents of a source. Collective. */
-enum status job_look_at_data(struct comm *comm, struct deck *deck);
+/* Random tokens for a deck whose model is known, with documents of this mean length: see
+ * token_set_make(). Local. */
+enum status job_make_data(const struct deck *deck, int64_t documents, struct token_set **out);
+/* Fills deck->rows from `made`, or if it is NULL from the folders that the deck names, as far as
+ * they are there. A mean is that of the first documents of a source. Collective. */
+enum status job_look_at_data(struct comm *comm, struct deck *deck, struct token_set *made);
 
 /* The model that a deck describes, with its frozen parameters, packed for `ranks` ranks. `compute`
  * is the type of a job_place. Local. */

@@ -67,10 +67,21 @@ static enum status look(struct comm *comm, const struct deck *deck,
   return status;
 }
 
-enum status job_look_at_data(struct comm *comm, struct deck *deck)
+enum status job_make_data(const struct deck *deck, int64_t documents, struct token_set **out)
+{
+  const struct token_made made = {(uint64_t)deck->run.seed, deck->model.vocab, documents};
+  return token_set_make(&made, out);
+}
+
+enum status job_look_at_data(struct comm *comm, struct deck *deck, struct token_set *made)
 {
   const struct option_strings *train = &deck->data.train,
                               *val = deck->data.val.n > 0 ? &deck->data.val : train;
+  if (made) {
+    deck->rows[0] = (struct deck_rows){.packed = job_packs(deck, made)};
+    return deck->rows[0].packed ? measure_documents(comm, deck, made, &deck->rows[0].squares)
+                                : STATUS_OK;
+  }
   return look(comm, deck, train, SPLIT_TRAIN, &deck->rows[0])
              ?: look(comm, deck, val, SPLIT_VAL, &deck->rows[1]);
 }

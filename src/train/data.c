@@ -8,27 +8,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/rng.h"
+#include "exec/watchdog.h"
 #include "io/checkpoint/checkpoint.h"
-#include "job/job.h"
 #include "job/model_source.h"
-
-static void fill_random(const struct data_order *order, int64_t sample, int32_t *tokens,
-                        int32_t *targets)
-{
-  const struct rng_key key = rng_key_make(order->seed, "random tokens");
-  const int64_t T = order->shape.sequence;
-  uint32_t block[4];
-  for (int64_t t = 0; t <= T; t++) {
-    if (t % 4 == 0)
-      rng_block(key, (uint64_t)sample, (uint64_t)(t / 4), block);
-    const int32_t token = (int32_t)(block[t % 4] % (uint64_t)order->vocab);
-    if (t < T)
-      tokens[t] = token;
-    if (t > 0)
-      targets[t - 1] = token;
-  }
-}
 
 /* --- rows ------------------------------------------------------------------ */
 
@@ -184,10 +166,6 @@ static enum status load_sample(struct data_order *order, int64_t sample, int64_t
                                const struct row *row, int32_t *source)
 {
   int64_t number;
-  if (!order->data) {
-    fill_random(order, sample, row->tokens, row->targets);
-    return STATUS_OK;
-  }
   const int s = data_choose(order->data, sample, &number);
   if (source)
     *source = s;
@@ -207,6 +185,23 @@ enum status data_load_train(void *arg, int64_t step, int micro, const struct mod
     const struct row row = row_of(out, b, shape->sequence);
     status = load_sample(order, first + b, step, &row, out->sources ? out->sources + b : NULL);
   }
+  return status;
+}
+
+enum status data_count(struct job *job, const struct data_order *order, int64_t step,
+                       struct data_counts *out)
+{
+  struct watchdog *watchdog = watchdog_of(job_trainer(job));
+  const int64_t row = job->shape.sequence, rows = order->batch;
+  *out = (struct data_counts){rows * row, rows * row, rows * row * row};
+  if (data_is_whole(order->data))
+    return STATUS_OK;
+  comm_must(job->comm, job_await_read(job, PLAN_TRAIN, step));
+  *out = order->counts[step & 1];
+  watchdog_enter(watchdog, TASK_MEET, NULL, "the count of trained tokens of step %lld",
+                 (long long)step + 1);
+  const enum status status = comm_sum_i64(job->comm, (int64_t *)out, DATA_COUNTS);
+  watchdog_leave(watchdog, TASK_MEET);
   return status;
 }
 
@@ -412,26 +407,39 @@ static enum status make_room(struct data_source *out)
              : mem_new(MEM_DATA, out->row + 1, &out->trained);
 }
 
-/* Source s. It is closed by the caller, whatever the status. */
-static enum status open_one(const struct opening *from, int s, struct data_source *out)
+/* Source s, whose set is open. */
+static enum status fill_source(const struct opening *from, int s, struct data_source *out)
 {
   struct comm *comm = from->comm;
-  enum status status = token_set_open(comm, from->dir, from->split, &out->set);
-  if (status)
-    return status_prefix(status, "%s", from->key);
   const int64_t tokens = token_set_stream(out->set).tokens;
   out->dir = from->dir;
   out->in_order = from->split == SPLIT_VAL;
   out->row = from->sequence;
   out->rows = out->in_order ? (tokens - 1 + out->row - 1) / out->row
                             : token_set_windows(out->set, out->row);
-  status = check_maker(out->set, from) ?: check_set(out->set, from) ?: make_room(out);
+  enum status status = check_maker(out->set, from) ?: check_set(out->set, from) ?: make_room(out);
   status = comm_agree(comm, status);
   if (!status && !*from->maker->of && from->split == SPLIT_TRAIN && comm_rank(comm) == 0)
     hint_vocab(out->set, from->dir, from->deck);
   if (!status && from->deck->data.verify)
     status = token_set_verify(comm, out->set);
   return status || !job_packs(from->deck, out->set) ? status : open_pack(from, s, out);
+}
+
+/* Source s. It is closed by the caller, whatever the status. */
+static enum status open_one(const struct opening *from, int s, struct data_source *out)
+{
+  const enum status status = token_set_open(from->comm, from->dir, from->split, &out->set);
+  return status ? status_prefix(status, "%s", from->key) : fill_source(from, s, out);
+}
+
+enum status data_take(struct comm *comm, const struct deck *deck, int64_t sequence,
+                      struct data_sources *data)
+{
+  const struct data_maker none = {.of = ""};
+  const struct opening from = {comm,        deck,     "documents", "random tokens",
+                               SPLIT_TRAIN, sequence, &none};
+  return fill_source(&from, 0, &data->of[0]);
 }
 
 enum status data_open(struct comm *comm, const struct deck *deck, enum token_split split,

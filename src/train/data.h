@@ -6,6 +6,7 @@
 #include "deck/deck.h"
 #include "exec/exec.h"
 #include "io/tokens/pack.h"
+#include "job/job.h"
 
 /* A split of the folders that a key of the deck names, in its order. */
 struct data_source {
@@ -51,16 +52,19 @@ struct source_loss {
 
 /* Sample (first_sample + (step - first_step) * batch + position) of the data order. The position
  * counts ranks, then micro-batches, then sequences. So the samples of a step do not depend on the
- * number of ranks. Without data (bench): random tokens, a pure function of (seed, sample). */
+ * number of ranks. */
 struct data_order {
-  const struct data_sources *data; /* NULL: none */
+  const struct data_sources *data;
   uint64_t seed;
-  int64_t vocab, first_step, first_sample, batch;
+  int64_t first_step, first_sample, batch;
   int rank;
   struct deck_shape shape;
   struct data_counts counts[2]; /* of this rank in even and odd steps: job_await_read() */
 };
 exec_load data_load_train; /* of a struct data_order */
+/* The rows of training step `step` over all ranks, once they are read. Collective. */
+enum status data_count(struct job *job, const struct data_order *order, int64_t step,
+                       struct data_counts *out);
 
 /* The rows of each source in order, at most `most` of them (0: all), one source after another: row
  * i of a step belongs to rank i / micro_batch. Rows after the last one have no targets. */
@@ -92,3 +96,7 @@ enum status data_maker_find(struct comm *comm, const char *path, struct data_mak
  * with their checksums. data_close(), whatever the status. Collective. */
 enum status data_open(struct comm *comm, const struct deck *deck, enum token_split split,
                       int64_t sequence, const struct data_maker *maker, struct data_sources *out);
+/* Prepare training on the only source of `data`, of which the set is there: job_make_data().
+ * data_close(), whatever the status. Collective. */
+enum status data_take(struct comm *comm, const struct deck *deck, int64_t sequence,
+                      struct data_sources *data);

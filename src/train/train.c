@@ -93,18 +93,8 @@ static enum status end_warmup(struct train_run *run)
 /* Counts the rows of step `step`, which may be the next one or the one after it. Collective. */
 static enum status count_rows(struct train_run *run, int64_t step)
 {
-  struct watchdog *watchdog = watchdog_of(job_trainer(run->job));
-  const int64_t row = run->job->shape.sequence, rows = run->deck->data.batch;
-  run->counts = (struct data_counts){rows * row, rows * row, rows * row * row};
-  if (data_is_whole(&run->data) || step >= run->deck->run.steps)
-    return STATUS_OK;
-  comm_must(run->comm, job_await_read(run->job, PLAN_TRAIN, step));
-  run->counts = run->order.counts[step & 1];
-  watchdog_enter(watchdog, TASK_MEET, NULL, "the count of trained tokens of step %lld",
-                 (long long)step + 1);
-  const enum status status = comm_sum_i64(run->comm, (int64_t *)&run->counts, DATA_COUNTS);
-  watchdog_leave(watchdog, TASK_MEET);
-  return status;
+  return step < run->deck->run.steps ? data_count(run->job, &run->order, step, &run->counts)
+                                     : STATUS_OK;
 }
 
 /* The step has no token that is trained. It counts, also for the learning rate, but it is no update
@@ -261,7 +251,6 @@ static enum status start_data(struct train_run *run)
   run->order.shape = run->job->shape;
   run->order.seed = (uint64_t)deck->run.seed;
   run->order.data = &run->data;
-  run->order.vocab = deck->model.vocab;
   run->order.batch = deck->data.batch;
   run->order.rank = comm_rank(run->comm);
   run->order.first_step = run->step;

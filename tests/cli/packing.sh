@@ -106,6 +106,43 @@ awk '{ flops[$1, $2] = $3; step[$1, $2] = $4; bad += NF != 4 }
       step["data", "true"] >= step["data", "false"] * 0.999 }' costs || {
   cat costs >&2; die "counts of operations"; }
 
+# Made-up documents in bench. Oracles: the same rows on any number of ranks; counts of one document
+# per row are those of windows; the forecast and the operations fall with the documents' lengths.
+made() {
+  value=$(sed -n "\$s/.*\"$1\":\([^,}]*\).*/\1/p" made.jsonl)
+  printf '%s ' "${value:-0}"
+}
+while read -r ranks micro words; do
+  # shellcheck disable=SC2086 # words
+  on "$ranks" "$SLUICE" bench tiny.yaml steps=2 warmup=1 peak=1 results=made.jsonl \
+    data.micro_batch="$micro" $words > made.out 2>&1 < /dev/null || {
+    cat made.out >&2; die "bench $words"; }
+  for key in step_s tokens_per_s mfu ranks filled trained pairs loss; do made $key; done
+  # shellcheck disable=SC2086 # words
+  forecast data.train=none ranks="$ranks" data.micro_batch="$micro" $words
+done > rows << 'END'
+1 12 documents=9
+3 2 documents=9
+2 1 documents=9
+1 12 documents=9 data.pack=false
+1 12 data.pack=true
+1 12
+END
+awk '{ n[NR] = $1 * $2; flops[NR] = $1 * $3 * $4; f[NR] = $5; t[NR] = $6; p[NR] = $7; l[NR] = $8
+    step[NR] = $9 }
+  function same(a, b) { return (a - b) ^ 2 <= 1e-10 * a ^ 2 }
+  END { all = 12 * 32; pairs = all * 32
+    for (i = 2; i <= 3; i++) {
+      if (!same(n[1], n[i]) || !same(flops[1], flops[i]) || f[1] != f[i]) exit 1
+      if (t[1] != t[i] || p[1] != p[i] || !same(l[1], l[i])) exit 1 }
+    exit NR != 6 || !same(n[1], f[1] * all) || f[1] < 0.97 || f[1] > 1 ||
+      t[1] < 0.45 * n[1] || t[1] > 0.7 * n[1] || p[1] >= 0.7 * pairs ||
+      flops[1] >= flops[6] * 0.99 || step[1] >= step[6] * 0.999 || !same(n[4], all) ||
+      t[4] != all / 2 || p[4] != pairs ||
+      !same(flops[4], flops[6]) || t[5] != all || p[5] != pairs || !same(flops[5], flops[6]) ||
+      !same(step[5], step[6]) || !same(n[6], all) || p[6] != 0 }' rows || {
+  cat rows >&2; die "made-up documents"; }
+
 # Masks, from tables of documents. Oracle: the trained tokens of the table.
 test -x "$top_builddir/tests/io/tokens/documents" || skip "tests/io/tokens/documents is not built"
 awk 'BEGIN { s = 1

@@ -114,12 +114,15 @@ static enum status create(const char *keys, struct deck *deck, struct job **job)
 static struct trained train(const char *keys)
 {
   struct trained out = {.state = 0};
+  struct data_sources data = {.n = 1};
   struct deck deck;
   struct job *job = NULL;
   must(create(keys, &deck, &job));
   must(job_state_init(job));
-  struct data_order order = {.seed = 3,
-                             .vocab = deck.model.vocab,
+  must(job_make_data(&deck, 0, &data.of[0].set));
+  must(data_take(comm, &deck, job->shape.sequence, &data));
+  struct data_order order = {.data = &data,
+                             .seed = 3,
                              .batch = deck.data.batch,
                              .rank = comm_rank(comm),
                              .shape = job->shape};
@@ -134,6 +137,7 @@ static struct trained train(const char *keys)
   must(exec_drain(job->exec[PLAN_TRAIN]));
   out.state = hash_state(job);
   job_destroy(job);
+  data_close(&data);
   deck_destroy(&deck);
   return out;
 }

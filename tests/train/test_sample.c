@@ -176,11 +176,14 @@ TEST(test_zeros_of_both_signs_are_equal)
     assert_int_equal(sample_token(values, 4, &options, draw, scratch), 0);
 }
 
+static int32_t row[10];
+static struct data_sources made = {.n = 1, .of = {{.row = 9, .token = row}}};
+
 static struct data_order order_of(int rank, int ranks, int64_t micro)
 {
   const int64_t batch = 12;
-  return (struct data_order){.seed = 5,
-                             .vocab = 50,
+  return (struct data_order){.data = &made,
+                             .seed = 5,
                              .batch = batch,
                              .rank = rank,
                              .shape = {.ranks = ranks,
@@ -210,6 +213,8 @@ TEST(test_samples_of_a_step_do_not_depend_on_ranks)
     int ranks;
     int64_t micro;
   } cuts[] = {{1, 1}, {2, 3}, {3, 2}, {4, 1}, {6, 2}, {12, 1}};
+  must(token_set_make(&(struct token_made){.seed = 5, .vocab = 50}, &made.of[0].set));
+  made.of[0].rows = token_set_windows(made.of[0].set, 9);
   load_step(1, 12, 3, tokens[0], targets[0]);
   for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
     load_step(cuts[i].ranks, cuts[i].micro, 3, tokens[1], targets[1]);
@@ -220,6 +225,7 @@ TEST(test_samples_of_a_step_do_not_depend_on_ranks)
   assert_memory_not_equal(tokens[0], tokens[1], sizeof tokens[0]);
   for (int t = 0; t + 1 < 9; t++)
     assert_int_equal(targets[0][t], tokens[0][t + 1]); /* a target is the next token */
+  token_set_close(made.of[0].set);
 }
 
 /* Shares of sources, in 2^-32 of what earlier sources leave. Oracles: a source's samples are 0, 1,

@@ -4,6 +4,7 @@
 #include "job.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -618,6 +619,51 @@ TEST(test_flipped_index)
   assert_true(refused > 2000 && refused > tries / 2);
   mem_free(good);
   folder_remove(dir);
+}
+
+/* Random tokens without a folder. Oracles: a piece at a time has the tokens of the whole; the mean
+ * and the mean square of an exponential distribution, which are within four standard deviations. */
+TEST(made_up_documents)
+{
+  enum { N = 5000 };
+  static int64_t first[TOKENS_MADE];
+  static int32_t token[N], piece[N];
+  static uint8_t trained[N], part[N];
+  for (int64_t mean = 2; mean < 3000; mean = 3 * mean + 1) {
+    const struct token_made made = {.seed = 7, .vocab = 50, .mean = mean};
+    struct token_set *set;
+    must(token_set_make(&made, &set));
+    const int64_t all = token_set_stream(set).tokens;
+    double sum = 0, squares = 0;
+    assert_int_equal(token_set_documents(set), TOKENS_MADE);
+    assert_int_equal(token_set_untrained(set), all / 2);
+    must(token_set_read_documents(set, 0, TOKENS_MADE, first));
+    assert_int_equal(first[0], 0);
+    for (int d = 0; d < TOKENS_MADE; d++) {
+      const double n = (double)((d + 1 < TOKENS_MADE ? first[d + 1] : all) - first[d]);
+      assert_true(n >= 2 && fmod(n, 2) == 0);
+      sum += n / TOKENS_MADE;
+      squares += n * n / TOKENS_MADE;
+    }
+    assert_true(fabs(sum - (double)mean) <= 4 * (double)mean / sqrt(TOKENS_MADE) + 0.5);
+    assert_true(mean < 20 || fabs(squares / (sum * sum) - 2) < 0.2);
+    const int64_t n = all < N ? all : N, from = all - n;
+    must(token_set_read(set, from, n, &(struct token_range){token, trained, NULL}));
+    for (int64_t at = 0, step = 1; at < n; at += step, step = step % 7 + 1) {
+      step = step < n - at ? step : n - at;
+      must(token_set_read(set, from + at, step, &(struct token_range){piece, part, NULL}));
+      assert_memory_equal(piece, token + at, (size_t)step * sizeof *piece);
+      assert_memory_equal(part, trained + at, (size_t)step);
+    }
+    int seen[50] = {0};
+    for (int64_t t = 0; t < n; t++) {
+      assert_int_equal(trained[t], (from + t) % 2);
+      seen[token[t]]++;
+    }
+    for (int v = 0; v < 50 && n == N; v++)
+      assert_in_range(seen[v], 50, 150);
+    token_set_close(set);
+  }
 }
 
 FIXTURE(set_up)
