@@ -502,6 +502,7 @@ FIXTURE(start)
     comm_group_destroy(groupings[--n_groupings].group);
     fails = false;
   }
+  assert_string_equal(getenv("NCCL_P2P_NET_CHUNKSIZE"), "524288");
   for (int size = 1; size <= comm_ranks(job); size++)
     if (comm_ranks(job) % size == 0) {
       add_grouping(size, 1, 0);
