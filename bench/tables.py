@@ -413,6 +413,29 @@ def transports(paths):
         }
 
 
+def hosts(paths):
+    """Results of pays.sh with rows gpt2-default, fsdp2-gpt2 and fsdp2-gpt2-keep."""
+    of, rate = collections.defaultdict(list), None
+    for record in (r for path in paths for r in records(path)):
+        kind = record["row"] if "peer" in record else record["kind"]
+        rate = record["rate"] if kind == "row" else rate
+        if kind in ("bench", "forecast"):
+            of[rate, kind].append(record["step_s"])
+        elif "peer" in record:
+            of[rate, kind].append(record["step_ms"] / 1e3)
+    for rate in sorted(dict.fromkeys(rate for rate, _ in of), key=lambda r: int(r[:-4])):
+        s = {kind: float(statistics.median(of[rate, kind])) for link, kind in of if link == rate}
+        best = min(s["fsdp2-gpt2"], s["fsdp2-gpt2-keep"])
+        yield {
+            "link": rate.replace("gbit", " Gbit/s"),
+            "step, s": s["bench"],
+            "predicted, s": s["forecast"],
+            "FSDP2, s": s["fsdp2-gpt2"],
+            "FSDP2 without resharding, s": s["fsdp2-gpt2-keep"],
+            "best FSDP2 / Sluice, times": best / s["bench"],
+        }
+
+
 EVERY = 30  # steps of the mean of a training loss
 
 
@@ -524,6 +547,7 @@ TABLES = {
                     and r["codec"] in CODECS, 8),
     "fp8": (fp8, ["fp8-loss-h200x2.txt"], lambda r: r["step"] in (460, 573, 2290), 9),
     "transports": (transports, ["transports-h200x2.jsonl"], EVERYTHING, 6),
+    "hosts": (hosts, ["hosts-h200x2.jsonl"], EVERYTHING, 6),
     "curve": (curve, ["curve-300m.txt"], EVERYTHING, 99),
     "kills": (kills, ["kills.txt"], EVERYTHING, 4),
     "campaigns": (campaigns, [f"{name}.txt" for name in RELIABILITY], EVERYTHING, 4),
@@ -595,6 +619,16 @@ def answer_scaling():
     return (f"If gradients are reduced once per step (`weak`), a GPU of 4 keeps {span(once)} % of "
             "the speed of one GPU. If parameters are gathered and gradients reduced in each "
             f"micro-batch of 4,096 tokens (`weak-full`), it keeps {span(each)} %.")
+
+
+def answer_hosts():
+    rows = made("hosts")
+    times = [row["best FSDP2 / Sluice, times"] for row in rows]
+    error = [abs(row["predicted, s"] / row["step, s"] - 1) for row in rows]
+    return ("Two hosts with one GPU each train GPT-2 with 124 million parameters "
+            f"{span(times, '{:.2f}')} times as fast as the better of two settings of FSDP2. No key "
+            "of Sluice is set. `sluice plan` predicts these steps with a mean error of "
+            f"{100 * statistics.mean(error):.0f} %.")
 
 
 def answer_step():
@@ -690,6 +724,7 @@ MACHINES = {  # where and when; the commit, if the records have none
     "offload-h200x4.jsonl": (NVLINK, None),
     "step-h200x2.txt": ("2 H200 joined by NVLink, on 2026-11-22", "d6ff5f8"),
     "ops-h200.txt": ("one H200, on 2026-11-22", "d6ff5f8"),
+    "hosts-h200x2.jsonl": ("2 H200 of one host, on 2026-11-29", None),
     "compression-h200x2.txt": ("2 H200, on 2026-11-26", "bf993a8 (TCP) and 6645af7 (NVLink)"),
     "perplexity-h200.txt": ("2 H200, on 2026-11-26", None),
     "fp8-loss-h200x2.txt": ("2 H200, on 2026-11-26 to 2026-11-28", None),
@@ -710,10 +745,10 @@ def origin(*names):
 
 
 FACTS = {f"answer {name}": globals()[f"answer_{name}"] for name in (
-    "speed", "scaling", "step", "offload", "compression", "fp8", "prediction", "scale",
+    "speed", "scaling", "hosts", "step", "offload", "compression", "fp8", "prediction", "scale",
     "reliability")}
 FACTS |= {f"origin {names}": lambda names=names: origin(*names.split()) for names in (
-    "speed", "scaling", "step attention graphs", "offload host", "compression", "fp8",
+    "speed", "scaling", "hosts", "step attention graphs", "offload host", "compression", "fp8",
     "accuracy prediction")}
 FACTS["host"] = host_rates
 FACTS["commit"] = lambda: f"Predicted by commit {scale.read_predicted()[0][:7]}."
