@@ -6,8 +6,8 @@
 
 Oracles: the text, or the refusal, of transformers' apply_chat_template; the spans of its generation
 marks; and for templates that TRL also ships with marks (NAME_training.jinja), these marks on the
-text of the template as it was published, where both texts are the same. NAME: only templates whose
-name holds it."""
+text of the template as it was published, where both texts are the same. WHEELS may
+also hold templates, in files *.jinja. NAME: only templates whose name holds it."""
 import collections
 import datetime
 import glob
@@ -79,6 +79,7 @@ CONVERSATIONS = {
 # No model is here, so the end of a turn is the first of these that a template has.
 ENDS = ("<|END_OF_TURN_TOKEN|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<turn|>",
         "<｜end▁of▁sentence｜>", "<end_of_utterance>", "<|return|>", "[|endofturn|]")
+MORE_ENDS = ("<|tool_response>",)  # other tokens of generation_config.json
 SPECIAL = re.compile(r"<\|[^<>|\s]+\|>|<｜[^<>]+｜>|</?s>|<(?:start|end)_of_\w+>|\[/?INST\]|<eos>"
                      r"|<bos>|<\|[a-z_]+>|<[a-z_]+\|>|\[\|\w+\|\]")
 
@@ -96,8 +97,8 @@ def templates(folder):
             for name in archive.namelist():
                 if name.endswith(".jinja"):
                     out[f"{package}/{os.path.basename(name)[:-6]}"] = archive.read(name).decode()
-            if package == "llamafactory":
-                pass
+    for path in sorted(glob.glob(os.path.join(folder, "**", "*.jinja"), recursive=True)):
+        out[os.path.relpath(path, folder)[:-6]] = ours.read_file(path)
     return out
 
 
@@ -108,7 +109,7 @@ class Stub(ours.Chat):
         self.train, self.eot, self.invalid, self.as_text = train, eot, "refuse", False
         self.sources, self.names = {"default": source}, names_of(source)
         self.special = self.pattern(set(SPECIAL.findall(source)) | {"</s>"})
-        self.ends = self.pattern([self.names["eos_token"]])
+        self.ends = self.pattern([self.names["eos_token"], *filter(source.count, MORE_ENDS)])
         self.environment, self.compiled, self.heads = ours.Environment(ours.DATE), {}, {}
 
     def take(self, record):

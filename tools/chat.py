@@ -35,7 +35,7 @@ except ImportError as problem:
     sys.exit(0)
 
 TRAINED, SPECIAL = 1, 2  # flags of a span
-DATA, SAID = 2, 4  # tags: what a record says; SAID + 2 i: what the assistant says in message i
+DATA, SAID = 2, 4  # tags: what a record says; SAID + 2 i: value i of those that the assistant says
 DATE = datetime.datetime(2024, 7, 26, 12)
 SECONDS, MEMORY = 10, 2 << 30  # of CPU time per record; of addresses
 GENERATED = re.compile(r"\{%[-+]?\s*generation\b")
@@ -128,21 +128,30 @@ class Rendered:
 
     def said(self):
         """(message, begin, end) of what the assistant says, the template's text inside of it too.
-        A token that ends a turn ends it. A template may quote what an answer says: what follows
-        the end of an answer belongs to it only after a head."""
-        out, open_ = [], False
+        A token that ends a turn ends it, and so does text of others. A template may quote what an
+        answer says. Values that were there before belong to an answer only after a head, or if its
+        end follows them."""
+        out, open_, seen, again = [], False, set(), None
         for begin, end, tag, _ in self.runs:
             if tag >= SAID:
-                message = (tag - SAID) // 2
+                message, value = self.chat.said[(tag - SAID) // 2]
+                known, repeats = tag in seen, plain(self.text)[begin:end] == value
+                seen.add(tag)
                 if open_ and out[-1][0] == message:
-                    out[-1] = (message, out[-1][1], end)
-                elif (not self.heads or self.head_end(begin) is not None
-                      or message not in [m for m, _, _ in out]):
+                    again = end if known and repeats else None
+                    if again is None:
+                        out[-1] = (message, out[-1][1], end)
+                elif (not known and begin < end or message not in [m for m, _, _ in out]
+                      or self.head_end(begin) is not None or not (self.heads or repeats)):
                     out.append((message, begin, end))
-                    open_ = True
+                    open_, again = True, None
             elif begin < end and (tag == DATA or self.chat.ends
                                   and self.chat.ends.search(plain(self.text), begin, end)):
+                if open_ and again and tag != DATA:
+                    out[-1] = (*out[-1][:2], again)
                 open_ = False
+        if open_ and again:
+            out[-1] = (*out[-1][:2], again)
         return out
 
     def head_end(self, begin):
@@ -157,7 +166,8 @@ class Rendered:
         """[begin, end) of the token that ends the turn, in the template's text from `at` on."""
         tail = plain(self.text)[at:min(self.template_end(at), limit)]
         for pattern in (self.chat.ends, self.chat.special):
-            if match := pattern and pattern.search(tail):
+            match = pattern and pattern.search(tail)
+            if match and not any(tail.startswith(head, match.start()) for head in self.heads):
                 return at + match.start(), at + match.end()
         return None
 
@@ -289,7 +299,9 @@ class Chat:
         """A list of messages, of which those from `first` on are trained."""
         rest = {"tools": optional(record, "tools"), "documents": optional(record, "documents"),
                 **wrap(as_json(record.get("chat_template_kwargs") or {}), DATA)}
-        messages = [tag_message(i, message, i >= first) for i, message in enumerate(messages)]
+        self.said = []  # (message, value) by tags
+        messages = [tag_message(i, message, self.said if i >= first else None)
+                    for i, message in enumerate(messages)]
         if not messages:
             raise Refused("its list of messages is empty")
         name, template = self.template(rest["tools"])
@@ -310,7 +322,7 @@ class Chat:
 
     def ask(self, name, template, messages, rest):
         """What a model continues. The note is the text of the token that ends its answer."""
-        said = tag_message(len(messages), {"role": "assistant", "content": "x"}, True)
+        said = tag_message(len(messages), {"role": "assistant", "content": "x"}, self.said)
         out = Rendered(self, self.render(template, [*messages, said], rest),
                        self.find_heads(name, template, messages, rest))
         spans = out.said()
@@ -373,8 +385,9 @@ def check_texts(value, invalid):
                 value[key] = re.sub("[\0\ud800-\udfff]", "\ufffd", item)
 
 
-def tag_message(index, message, trained):
-    """As transformers hands it to a template: without keys of null, with all names of reasoning."""
+def tag_message(index, message, said):
+    """As transformers hands it to a template: without keys of null, with all names of reasoning.
+    `said` gets the values of an assistant that is trained."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise Refused(f"its message {index} is no object with a role")
     message = {key: value for key, value in message.items() if value is not None}
@@ -387,10 +400,15 @@ def tag_message(index, message, trained):
         if kind in MEDIA or (isinstance(part, dict) and kind != "text" and set(part) & set(MEDIA)):
             raise Refused(f"its message {index} has a part of type {kind}: only text can be "
                           "trained")
-    said = SAID + 2 * index if message["role"] == "assistant" and trained else DATA
+
+    def tag(value):
+        said.append((index, value))
+        return SAID + 2 * len(said) - 2
+
+    own = DATA if said is None or message["role"] != "assistant" else tag
     out = wrap({}, DATA)
     for key, value in message.items():
-        out[mark(key, DATA)] = wrap(value, DATA if key in ("role", "name") else said)
+        out[mark(key, DATA)] = wrap(value, DATA if key in ("role", "name") else own)
     return out
 
 

@@ -287,18 +287,19 @@ class Float(float):
 
 
 def wrap(value, tag):
-    """A value of JSON whose texts, numbers and brackets have a tag."""
+    """A value of JSON whose texts, numbers and brackets have a tag, or what tag() gives them."""
+    own = tag(value) if callable(tag) else tag
     if isinstance(value, str):
-        return mark(value, tag)
+        return mark(value, own)
     if isinstance(value, dict):
-        out = Dict((mark(key, tag), wrap(item, tag)) for key, item in value.items())
+        out = Dict((wrap(key, tag), wrap(item, tag)) for key, item in value.items())
     elif isinstance(value, list):
         out = List(wrap(item, tag) for item in value)
     elif isinstance(value, bool) or value is None:
         return value
     else:
         out = Int(value) if isinstance(value, int) else Float(value)
-    out._tag = tag
+    out._tag = own
     return out
 
 
