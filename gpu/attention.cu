@@ -1,5 +1,5 @@
-/* Attention in plain CUDA: the fallback for shapes that neither cuDNN nor attention_hopper.cu (the
- * gradient) supports, and the reference that both are compared with. A warp owns a query (forward,
+/* Attention in plain CUDA: for fp32, generation and odd head widths, and the reference that the
+ * other kernels are compared with. A warp owns a query (forward,
  * dq) or a key (dk, dv) and walks over the other side in order, with the online softmax of Milakov
  * & Gimelshein (2018, arXiv:1805.02867). There are no atomics, and additions have one order. */
 #include "gpu/common.cuh"

@@ -1,27 +1,21 @@
 /* The work of the warpgroups of the kernel `gradient` in attention_hopper.cu, which lists their
  * roles. A block's roles are synchronised by barriers alone.
  *
- * Tiles lie in shared memory as the copy engine's 128-byte swizzle writes them: panels of 64
- * columns, rows of 128 bytes. Accumulators: thread t of a warpgroup has the row and column of
- * acc_row() and acc_column(). A thread that waits for a barrier waits for each of its phases in
- * turn. No thread can be two phases late, see `note`. */
+ * Tiles and accumulators lie as attention_tiles.cuh says. A thread that waits for a barrier waits
+ * for each of its phases in turn. No thread can be two phases late, see `note`. */
 #pragma once
 
 #include "gpu/attention_schedule.h"
-#include "gpu/hopper.cuh"
+#include "gpu/attention_tiles.cuh"
 
 namespace attention_roles {
 
-using namespace hopper;
+using namespace attention_tiles;
 
-constexpr int BM = ATTENTION_QUERIES, BN = ATTENTION_KEYS, THREADS = 512;
-constexpr int ROW = 128,
-              K_STEP =
-                  16 * ROW; /* bytes of a panel's row; of a product's 16 rows, where rows are k's */
+constexpr int BM = ATTENTION_QUERIES, BN = CUDA_WORK_KEYS, THREADS = 512;
 constexpr int FEED_REGISTERS = 32, KEYS_REGISTERS = 208, QUERIES_REGISTERS = 64;
 static_assert(FEED_REGISTERS + 2 * KEYS_REGISTERS + QUERIES_REGISTERS <= 512,
               "a multiprocessor has 512 registers for a thread of each of 4 warpgroups together");
-constexpr float LOG2_E = 1.4426950408889634f;
 
 struct params {
   CUtensorMap q, k, v, dout; /* [B][T][heads][D], boxes of 64 elements x 64 or 128 tokens */
@@ -34,7 +28,15 @@ struct params {
   int tokens, heads, kv_heads, group, query_blocks, key_blocks, all_kv_heads /* of the batch */;
   float scale, scale_log2;
   const int *first; /* [B, tokens]: the first key that a query sees; NULL: 0 */
+  int window;
 };
+
+template <bool LOWER> DEVICE attention_seen seen_in(const params &p, int b)
+{
+  if (!LOWER)
+    return {NULL, p.tokens, 0, BN};
+  return {p.first ? p.first + (int64_t)b * p.tokens : NULL, p.tokens, p.window, BN};
+}
 
 /* Shared memory, in bytes from its beginning, and its barriers. */
 template <int D> struct plan {
@@ -83,45 +85,7 @@ template <int D> DEVICE void wait_for_note(uint32_t base, uint32_t step)
   barrier_wait(base + P::TOLD + 8 * (step % P::NOTES), step / P::NOTES % 2);
 }
 
-/* A ring's place, and the parity of its full barriers. */
-template <int N> struct ring {
-  uint32_t at = 0, parity = 0;
-  DEVICE void next()
-  {
-    if (++at == N) {
-      at = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-/* --- tiles and fragments ------------------------------------------------- */
-
-/* Row and column of register r of thread t's accumulators. */
-DEVICE constexpr int acc_row(int t, int r)
-{
-  return t / 32 * 16 + t % 32 / 4 + r / 2 % 2 * 8;
-}
-
-DEVICE constexpr int acc_column(int t, int r)
-{
-  return r / 4 * 8 + t % 4 * 2 + r % 2;
-}
-
-/* A matrix in shared memory, as products take it. Rows that are no k's: 8 of them are 1024 bytes.
- * Rows that are k's: likewise, and a panel lies `panel` bytes after the previous one. */
-DEVICE uint64_t descriptor(uint32_t address, uint32_t panel)
-{
-  return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(panel >> 4) << 16 |
-         (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
-}
-
-/* The same some bytes later. The sum never carries out of the address, because shared memory is
- * small. */
-DEVICE uint64_t behind(uint64_t d, uint32_t bytes)
-{
-  return (d & 0xffffffff00000000ull) | (uint32_t)((uint32_t)d + (bytes >> 4));
-}
+/* --- products of tiles --------------------------------------------------- */
 
 /* x = A B^T over the head's width: A 64 rows of a key tile, B a query tile. */
 template <int D> DEVICE void scores(float (&x)[32], uint32_t keys, uint32_t queries)
@@ -144,34 +108,9 @@ DEVICE void accumulate(float (&x)[D / 2], const uint32_t (&a)[16], uint32_t quer
     product_add<1>(x, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3], behind(b, k * K_STEP));
 }
 
-/* Rows `row` (of this thread's fragment) and row + 8, where they are less than `rows`, from a
- * fragment of N columns, times scale. */
-template <int N>
-DEVICE void write_rows(__nv_bfloat16 *to, int64_t stride, int row, int rows,
-                       const float (&x)[N / 2], float scale)
-{
-#pragma unroll
-  for (int low = 0; low < 2; low++) {
-    const int r = row + low * 8;
-#pragma unroll
-    for (int c = 0; c < N / 32; c++) {
-      uint32_t word[4];
-#pragma unroll
-      for (int k = 0; k < 4; k++) {
-        const int e = 4 * (4 * c + k) + 2 * low;
-        word[k] = pack(x[e] * scale, x[e + 1] * scale);
-      }
-      quad_transpose(word);
-      if (r < rows)
-        *(uint4 *)(to + (int64_t)r * stride + 32 * c + threadIdx.x % 4 * 8) =
-            make_uint4(word[0], word[1], word[2], word[3]);
-    }
-  }
-}
-
 /* --- the feeding thread -------------------------------------------------- */
 
-template <int D> struct feeder {
+template <int D, bool LOWER> struct feeder {
   using P = plan<D>;
   const params &p;
   uint32_t base, step = 0;
@@ -221,9 +160,12 @@ template <int D> struct feeder {
     const int items = p.all_kv_heads * p.key_blocks;
     for (int next = 0; i < items; i = next) {
       const attention_item item = attention_item_at(i, p.all_kv_heads, p.key_blocks);
-      const int b = item.head / p.kv_heads, first = attention_begin(&item, p.query_blocks);
-      int h = item.head % p.kv_heads * p.group, m = first,
-          left = p.group * attention_meets(item.n, p.query_blocks);
+      const int b = item.head / p.kv_heads;
+      const attention_seen seen = seen_in<LOWER>(p, b);
+      const int meets = attention_meets(&seen, item.n),
+                first = attention_begin(&seen, &item, meets),
+                diagonal = attention_diagonal(&seen, item.n);
+      int h = item.head % p.kv_heads * p.group, m = first, left = p.group * meets;
       keys(item, b);
       if (left == 1)
         next = atomicAdd(p.counter, 1);
@@ -232,20 +174,20 @@ template <int D> struct feeder {
           next = atomicAdd(p.counter, 1);
         left--;
         barrier_wait(base + P::Q_EMPTY + 8 * stage.at, stage.parity ^ 1);
-        const int place = attention_place(&item, m), block = (b * p.heads + h) * p.query_blocks + m;
+        const int place = attention_place(&seen, &item, m),
+                  block = (b * p.heads + h) * p.query_blocks + m;
         note n;
-        n.what = (m - ATTENTION_DIAGONAL * item.n) * FROM | (left == 0 ? LAST : 0) |
+        n.what = (m - diagonal) * FROM | (left == 0 ? LAST : 0) |
                  (left == 0 && next >= items ? STOP : 0);
         n.item = i;
         n.block = block;
         n.place = place * PLACE | (place == 0 ? BEGIN : 0) |
-                  (place == attention_terms(m) - 1 ? END : 0) | kv.parity * KV_PARITY |
+                  (place == attention_terms(&seen, m) - 1 ? END : 0) | kv.parity * KV_PARITY |
                   kv.at * KV_AT;
         tell(n);
         queries(h, m, b, block);
         m += item.up ? 1 : -1;
-        if (m == p.query_blocks ||
-            m < ATTENTION_DIAGONAL * item.n) { /* the next head of the group */
+        if (m == diagonal + meets || m < diagonal) { /* the next head of the group */
           m = first;
           h++;
         }
@@ -267,32 +209,33 @@ DEVICE void mask(float (&x)[32])
       x[e] = -INFINITY;
 }
 
-/* A tile: 64 queries, and the 64 keys from `key` on. */
+/* A tile: 64 queries, and 64 keys. */
 struct tile {
-  const int *first; /* params::first from the tile's first query on */
-  int queries, key; /* queries: left in the sequence from that one on */
+  attention_seen seen;
+  int query, key; /* the first ones */
 
   DEVICE bool sees() const
   {
-    return __ldg(first) <= key + 63;
+    return attention_first_key(&seen, query) <= key + 63;
   }
 
-  /* Masks the scores of keys before each query's document. */
+  /* Masks the scores of keys before the first one that a query sees. */
   DEVICE void hide(float (&x)[32]) const
   {
-    if (__ldg(first + (queries < BM ? queries : BM) - 1) <= key)
+    const int left = seen.tokens - query;
+    if (attention_first_key(&seen, query + (left < BM ? left : BM) - 1) <= key)
       return;
     const int t = threadIdx.x % 128, row = key + acc_row(t, 0);
 #pragma unroll
     for (int e = 0; e < 32; e++) {
       const int column = acc_column(t, e);
-      if (column < queries && row + acc_row(0, e) < __ldg(first + column))
+      if (column < left && row + acc_row(0, e) < attention_first_key(&seen, query + column))
         x[e] = -INFINITY;
     }
   }
 };
 
-template <int D, bool DOCUMENTS> struct keys_worker {
+template <int D, bool LOWER> struct keys_worker {
   using P = plan<D>;
   const params &p;
   uint32_t base;
@@ -386,7 +329,7 @@ template <int D, bool DOCUMENTS> struct keys_worker {
     pin(x);
     if (from == half)
       mask(x);
-    if (DOCUMENTS)
+    if (LOWER)
       at.hide(x);
     probabilities(x, lse, probability);
     pin(probability);
@@ -421,17 +364,16 @@ template <int D, bool DOCUMENTS> struct keys_worker {
 
   DEVICE tile tile_of(int from) const
   {
-    if (!DOCUMENTS)
+    if (!LOWER)
       return {};
     const int block = __shfl_sync(~0u, load_shared(note_at<D>(base, step) + 8), 0),
               b = block / p.query_blocks / p.heads, query = block % p.query_blocks * BM;
-    return {p.first + (int64_t)b * p.tokens + query, p.tokens - query,
-            query - from * BM + half * 64};
+    return {seen_in<LOWER>(p, b), query, query - from * BM + half * 64};
   }
 
   DEVICE bool sees(int from, const tile &at) const
   {
-    return DOCUMENTS ? from >= half && at.sees() : from >= half;
+    return from >= half && (!LOWER || at.sees());
   }
 
   /* The steps of an item, whose number it returns. */

@@ -2,7 +2,7 @@
  * they meet, and in which order the sums of dQ are made. Pure arithmetic, tested without a GPU
  * (tests/gpu/test_attention_schedule.c).
  *
- * An item is a key block (ATTENTION_KEYS keys) of a head of k and v. It walks over the query blocks
+ * An item is a key block (128 or 64 keys) of a head of k and v. It walks over the query blocks
  * (ATTENTION_QUERIES queries) that see it, head after head of the group. A free block takes the
  * item with the lowest index that is left. Heads go in sets of about as many as give each
  * multiprocessor a key block. In even sets ("up") key blocks go from the last one, which meets the
@@ -22,11 +22,7 @@
 #define ATTENTION_BOTH static inline
 #endif
 
-enum {
-  ATTENTION_QUERIES = CUDA_WORK_QUERIES,
-  ATTENTION_KEYS = CUDA_WORK_KEYS,
-  ATTENTION_DIAGONAL = ATTENTION_KEYS / ATTENTION_QUERIES
-};
+enum { ATTENTION_QUERIES = CUDA_WORK_QUERIES };
 
 struct attention_item {
   int head; /* of k and v, counted over the batch */
@@ -54,26 +50,72 @@ ATTENTION_BOTH struct attention_item attention_item_at(int i, int heads, int key
   return item;
 }
 
-/* Number of query blocks that see key block n. */
-ATTENTION_BOTH int attention_meets(int n, int query_blocks)
+/* What the queries of a sequence see: query t the keys from `first`[t] (NULL: 0) to t, and with a
+ * window > 0 only the last `window` of them. `first` does not decrease. `keys` is the size of a key
+ * block, one or two query blocks. */
+struct attention_seen {
+  const int *first;
+  int tokens, window, keys;
+};
+
+/* First key that query t sees. */
+ATTENTION_BOTH int attention_first_key(const struct attention_seen *s, int t)
 {
-  return query_blocks - ATTENTION_DIAGONAL * n;
+  const int first = s->first ? s->first[t] : 0, near = s->window > 0 ? t - s->window + 1 : 0;
+  return first > near ? first : near;
 }
 
-/* The first query block on an item's walk. */
-ATTENTION_BOTH int attention_begin(const struct attention_item *item, int query_blocks)
+/* First and last key block that query block m sees. */
+ATTENTION_BOTH int attention_low(const struct attention_seen *s, int m)
 {
-  return item->up ? ATTENTION_DIAGONAL * item->n : query_blocks - 1;
+  return attention_first_key(s, m * ATTENTION_QUERIES) / s->keys;
+}
+
+ATTENTION_BOTH int attention_high(const struct attention_seen *s, int m)
+{
+  return m / (s->keys / ATTENTION_QUERIES);
+}
+
+/* First query block that sees key block n. */
+ATTENTION_BOTH int attention_diagonal(const struct attention_seen *s, int n)
+{
+  return n * (s->keys / ATTENTION_QUERIES);
+}
+
+/* Number of query blocks that see key block n: from its diagonal on, and found by bisection. */
+ATTENTION_BOTH int attention_meets(const struct attention_seen *s, int n)
+{
+  const int begin = attention_diagonal(s, n),
+            all = (s->tokens + ATTENTION_QUERIES - 1) / ATTENTION_QUERIES;
+  int seen = begin, end = all; /* `seen` sees n, `end` does not */
+  if (!s->first && s->window == 0)
+    return all - begin;
+  while (end - seen > 1) {
+    const int m = (seen + end) / 2;
+    if (attention_low(s, m) <= n)
+      seen = m;
+    else
+      end = m;
+  }
+  return end - begin;
+}
+
+/* The first query block on an item's walk over as many as `meets`. */
+ATTENTION_BOTH int attention_begin(const struct attention_seen *s,
+                                   const struct attention_item *item, int meets)
+{
+  return attention_diagonal(s, item->n) + (item->up ? 0 : meets - 1);
 }
 
 /* Number of key blocks that query block m sees. */
-ATTENTION_BOTH int attention_terms(int m)
+ATTENTION_BOTH int attention_terms(const struct attention_seen *s, int m)
 {
-  return m / ATTENTION_DIAGONAL + 1;
+  return attention_high(s, m) + 1 - attention_low(s, m);
 }
 
 /* Number of key blocks that are added before the item's. */
-ATTENTION_BOTH int attention_place(const struct attention_item *item, int m)
+ATTENTION_BOTH int attention_place(const struct attention_seen *s,
+                                   const struct attention_item *item, int m)
 {
-  return item->up ? attention_terms(m) - 1 - item->n : item->n;
+  return item->up ? attention_high(s, m) - item->n : item->n - attention_low(s, m);
 }

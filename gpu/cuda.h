@@ -20,7 +20,6 @@ enum status cublas_check(cublasStatus_t error, const char *what);
 enum status cuda_check_launch(const char *kernel);
 
 struct matmul_cache; /* descriptors and algorithms by shape */
-struct cudnn_attention;
 
 /* Memory by alloc() or alloc_host(), for mem_usage(). */
 struct cuda_block {
@@ -40,8 +39,6 @@ struct cuda_device {
       keeps_cache; /* learned() writes new results to the user's cache, which is read in any case */
   cublasLtHandle_t blas;
   struct matmul_cache *algorithms;
-  struct cudnn_attention *cudnn; /* NULL: without cuDNN */
-  bool warned;                   /* that attention is slow */
 };
 
 enum { CUDA_WORKSPACE = DEVICE_CUDA_WORKSPACE };
@@ -88,6 +85,7 @@ static inline struct gpu_launch cuda_launch(const struct lane *lane)
   return (struct gpu_launch){.stream = cuda_lane(lane)->stream,
                              .bf16 = lane->device->model.compute == DTYPE_BF16,
                              .multiprocessors = lane->device->model.gpu.multiprocessors,
+                             .shared = lane->device->model.gpu.shared,
                              .tally = cuda_lane(lane)->tally,
                              .fp8_tensor = lane->device->fp8_tensor,
                              .fault = cuda_lane(lane)->fault_there,
@@ -114,12 +112,6 @@ CUDA_SLOTS(CUDA_SLOT)
   enum status cuda_##name parameters;                                                              \
   enum status cuda_timed_##name parameters;
 #include "device/operations.h"
-size_t cuda_attention_workspace(const struct device_model *model, const struct attention *op,
-                                int threads);
-/* device_model.cudnn_workspace. Builds the graph, so that no later call must; 0 if cuDNN has none.
- */
-size_t cuda_cudnn_workspace(const struct device_model *model, const struct attention_backward *op,
-                            bool backward);
 
 void cuda_measure_end(struct cuda_measure *measure);
 

@@ -4,10 +4,6 @@
 
 #include <stdio.h>
 
-#ifdef SLUICE_HAVE_CUDNN
-#include "gpu/attention_cudnn.h"
-#endif
-
 /* --- return codes -------------------------------------------------------- */
 
 enum status cuda_check(cudaError_t error, const char *what)
@@ -43,9 +39,6 @@ static void destroy(struct device *device)
 {
   struct cuda_device *cuda = cuda_device(device);
   matmul_cache_destroy(cuda->algorithms);
-#ifdef SLUICE_HAVE_CUDNN
-  cudnn_attention_destroy(cuda->cudnn);
-#endif
   if (cuda->blas)
     (void)cublasLtDestroy(cuda->blas);
   pthread_mutex_destroy(&cuda->mutex);
@@ -104,7 +97,7 @@ static enum status find(struct cuda_device *cuda)
   if (status)
     return status;
   cuda->device.model.gpu.multiprocessors = properties.multiProcessorCount;
-  cuda->device.model.gpu.memory = (int64_t)properties.totalGlobalMem;
+  cuda->device.model.gpu.shared = (int)properties.sharedMemPerBlockOptin;
   if (cuda->device.model.fp8)
     cuda->device.model.fp8 = device_cuda_fp8(properties.major, properties.minor);
   cuda->device.fp8_tensor = cuda->device.model.fp8 == FP8_SCALES_TENSOR;
@@ -121,9 +114,6 @@ static enum status start(struct cuda_device *cuda)
          ?: cuda_check(gpu_attention_hopper_compiled(&cuda->device.model.gpu.hopper),
                        "asking which kernels there are for the GPU")
          ?: cublas_check(cublasLtCreate(&cuda->blas), "starting the library")
-#ifdef SLUICE_HAVE_CUDNN
-         ?: cudnn_attention_create(&cuda->cudnn)
-#endif
          ?: matmul_cache_create(cuda, &cuda->algorithms);
 }
 
@@ -137,12 +127,6 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
   if (status)
     return status;
   model.device = &cuda->device;
-#ifdef SLUICE_HAVE_CUDNN
-  model.attention_workspace = cuda_attention_workspace;
-  model.cudnn_workspace = cuda_cudnn_workspace;
-#else
-  model.gpu.cudnn = false;
-#endif
   *cuda = (struct cuda_device){
       .device = {.ops = &cuda_ops, .model = model}, .ordinal = ordinal, .keeps_cache = true};
   pthread_mutex_init(&cuda->mutex, NULL); /* with default attributes this does not fail on Linux */

@@ -58,6 +58,17 @@ DEVICE void barrier_wait(uint32_t bar, uint32_t parity)
   while (!done);
 }
 
+/* Barriers of some of the block's warps, by number. Number 0 belongs to __syncthreads(). */
+DEVICE void named_arrive(int number, int threads)
+{
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+DEVICE void named_wait(int number, int threads)
+{
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 /* --- the copy engine ----------------------------------------------------- */
 
 /* A box of a tensor [b][t][head][d] to shared memory; its bytes arrive at the barrier. */
@@ -173,59 +184,72 @@ template <int N> DEVICE void pin(uint32_t (&x)[N])
 
 #define REGISTERS8(c, d, i)                                                                        \
   c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
-#define REGISTERS32(c, d, i)                                                                       \
-  REGISTERS8(c, d, i), REGISTERS8(c, d, i + 8), REGISTERS8(c, d, i + 16), REGISTERS8(c, d, i + 24)
+#define REGISTERS16(c, d, i) REGISTERS8(c, d, i), REGISTERS8(c, d, i + 8)
+#define REGISTERS32(c, d, i) REGISTERS16(c, d, i), REGISTERS16(c, d, i + 16)
+#define REGISTERS40(c, d, i) REGISTERS32(c, d, i), REGISTERS8(c, d, i + 32)
+#define REGISTERS48(c, d, i) REGISTERS32(c, d, i), REGISTERS16(c, d, i + 32)
+#define REGISTERS64(c, d, i) REGISTERS32(c, d, i), REGISTERS32(c, d, i + 32)
+#define REGISTERS128(c, d, i) REGISTERS64(c, d, i), REGISTERS64(c, d, i + 64)
 #define NAMES32                                                                                    \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25," \
   "%26,%27,%28,%29,%30,%31"
-#define NAMES64                                                                                    \
-  NAMES32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%" \
-          "53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define NAMES40 NAMES32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define NAMES48 NAMES40 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define NAMES64 NAMES48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define NAMES128                                                                                   \
+  NAMES64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,"  \
+          "%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,"  \
+          "%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,"  \
+          "%122,%123,%124,%125,%126,%127"
 
-/* d [64 x 64] = a b (first) or += a b, both from shared memory, k-steps of 16; TA, TB: 1 where the
- * operand's rows are k's. With `first`, d is a pure output, so that the compiler knows that its old
- * value is dead. */
-template <int TA, int TB> DEVICE void product_first(float (&d)[32], uint64_t a, uint64_t b)
-{
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32
-               "}, %32, %33, 0, 1, 1, %34, %35;"
-               : REGISTERS32("=f", d, 0)
-               : "l"(a), "l"(b), "n"(TA), "n"(TB));
-}
+/* Products of 64 rows and 2 R columns, k-steps of 16. d = a b (first) or += a b, both from shared
+ * memory; d += a b with a from registers. TA, TB: 1 where the operand's rows are k's. With `first`,
+ * d is a pure output, so that the compiler knows that its old value is dead. I to N are the asm
+ * operands that follow the R registers of d. */
+#define PRODUCTS(R, COLUMNS, I, J, K, L, M, N)                                                     \
+  template <int TA, int TB> DEVICE void product_first(float(&d)[R], uint64_t a, uint64_t b)        \
+  {                                                                                                \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" NAMES##R        \
+                 "}, " I ", " J ", 0, 1, 1, " K ", " L ";"                                         \
+                 : REGISTERS##R("=f", d, 0)                                                        \
+                 : "l"(a), "l"(b), "n"(TA), "n"(TB));                                              \
+  }                                                                                                \
+  template <int TA, int TB> DEVICE void product_add(float(&d)[R], uint64_t a, uint64_t b)          \
+  {                                                                                                \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" NAMES##R        \
+                 "}, " I ", " J ", 1, 1, 1, " K ", " L ";"                                         \
+                 : REGISTERS##R("+f", d, 0)                                                        \
+                 : "l"(a), "l"(b), "n"(TA), "n"(TB));                                              \
+  }                                                                                                \
+  template <int TB>                                                                                \
+  DEVICE void product_add(float(&d)[R], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,        \
+                          uint64_t b)                                                              \
+  {                                                                                                \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" COLUMNS "k16.f32.bf16.bf16 {" NAMES##R        \
+                 "}, {" I ", " J ", " K ", " L "}, " M ", 1, 1, 1, " N ";"                         \
+                 : REGISTERS##R("+f", d, 0)                                                        \
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(TB));                           \
+  }
 
-template <int TA, int TB> DEVICE void product_add(float (&d)[32], uint64_t a, uint64_t b)
-{
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32
-               "}, %32, %33, 1, 1, 1, %34, %35;"
-               : REGISTERS32("+f", d, 0)
-               : "l"(a), "l"(b), "n"(TA), "n"(TB));
-}
-
-/* The same with a from registers: 64 x 64 and 64 x 128. */
-template <int TB>
-DEVICE void product_add(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                        uint64_t b)
-{
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32
-               "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
-               : REGISTERS32("+f", d, 0)
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(TB));
-}
-
-template <int TB>
-DEVICE void product_add(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                        uint64_t b)
-{
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64
-               "}, {%64, %65, %66, %67}, %68, 1, 1, 1, %69;"
-               : REGISTERS32("+f", d, 0), REGISTERS32("+f", d, 32)
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(TB));
-}
+PRODUCTS(32, "64", "%32", "%33", "%34", "%35", "%36", "%37")
+PRODUCTS(40, "80", "%40", "%41", "%42", "%43", "%44", "%45")
+PRODUCTS(48, "96", "%48", "%49", "%50", "%51", "%52", "%53")
+PRODUCTS(64, "128", "%64", "%65", "%66", "%67", "%68", "%69")
+PRODUCTS(128, "256", "%128", "%129", "%130", "%131", "%132", "%133")
 
 #undef REGISTERS8
+#undef REGISTERS16
 #undef REGISTERS32
+#undef REGISTERS40
+#undef REGISTERS48
+#undef REGISTERS64
+#undef REGISTERS128
 #undef NAMES32
+#undef NAMES40
+#undef NAMES48
 #undef NAMES64
+#undef NAMES128
+#undef PRODUCTS
 
 /* --- loads and stores ---------------------------------------------------- */
 
@@ -257,6 +281,11 @@ DEVICE void store_shared4(uint32_t to, int a, int b, int c, int d)
                : "memory");
 }
 
+DEVICE void store_shared(uint32_t to, int x)
+{
+  asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+
 DEVICE int load_shared(uint32_t from)
 {
   int x;
@@ -286,6 +315,15 @@ DEVICE float exp2_fast(float x)
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+
+/* 2^x for x up to 127 by sums and products: a relative error of 1e-4. Cody & Waite's reduction. */
+DEVICE float exp2_sums(float x)
+{
+  const float magic = 12582912.0f, y = fmaxf(x, -126.0f), n = y + magic, f = y - (n - magic);
+  const float z =
+      fmaf(fmaf(fmaf(0.0558382829f, f, 0.2426394786f), f, 0.6931367338f), f, 0.9999245570f);
+  return __uint_as_float(__float_as_uint(z) + (__float_as_uint(n) << 23));
 }
 
 /* Two floats as bf16, the first in the lower half; and back. */

@@ -21,6 +21,7 @@ struct gpu_launch {
   cudaStream_t stream;
   bool bf16;
   int multiprocessors;
+  int shared;              /* bytes of shared memory that a block may have */
   struct fp8_tally *tally; /* the lane's, in device memory */
   bool fp8_tensor;         /* all blocks of a weight in fp8 get the largest scale */
   unsigned long long *fault;
@@ -60,13 +61,17 @@ static inline int32_t gpu_fault_id(uint64_t fault)
   return (int32_t)(uint32_t)fault;
 }
 
-/* The gradient on Hopper, in bf16 (attention_hopper.cu). compiled: whether there is an image for
- * this GPU. If cuda_work_hopper_knows() the shape, pointers must be multiples of 16 bytes, and
- * strides of 8 elements (gpu_attention_hopper_aligned). Results do not depend on the workspace, nor
- * on the number of free multiprocessors. */
+/* Attention in bf16 as cuda_work_kernel() chooses: on Hopper (attention_hopper_forward.cu,
+ * attention_hopper.cu), and from compute capability 8.0 on (attention_ampere_forward.cu,
+ * attention_ampere_backward.cu). compiled: whether there are kernels for Hopper in the image that
+ * this GPU runs. Pointers must be multiples of 16 bytes, and strides of 8 elements. Results do not
+ * depend on the number of free multiprocessors. */
 cudaError_t gpu_attention_hopper_compiled(bool *out);
-bool gpu_attention_hopper_aligned(const struct attention_backward *op);
+cudaError_t gpu_attention_hopper(const struct gpu_launch *launch, const struct attention *op);
 cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *launch,
+                                          const struct attention_backward *op);
+cudaError_t gpu_attention_ampere(const struct gpu_launch *launch, const struct attention *op);
+cudaError_t gpu_attention_ampere_backward(const struct gpu_launch *launch,
                                           const struct attention_backward *op);
 
 #ifdef __cplusplus

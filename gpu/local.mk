@@ -11,21 +11,21 @@ SUFFIXES = .cu
 .cu.o:
 	$(AM_V_NVCC)$(gpu_nvcc) -std=c++20 $(NVCCFLAGS) $(NVCC_ARCH) $<
 
-# Templates of NVIDIA's, none of which runs per element: little optimisation saves a minute.
-gpu/attention_cudnn.o: gpu/attention_cudnn.cpp
-	$(AM_V_NVCC)$(gpu_nvcc) -std=c++20 -O1 -DCUDNN_FRONTEND_SKIP_JSON_LIB $(CUDA_CFLAGS) \
-	  $(CUDNN_CFLAGS) $(CUDNN_FRONTEND_CFLAGS) \
-	  $(top_srcdir)/gpu/attention_cudnn.cpp
-
 # Passes of optimizers and messages are the host's bits: no product is fused with a sum.
 gpu/fp8.o gpu/lowrank.o gpu/quantise.o gpu/sketch.o gpu/update.o: gpu_nvcc += -fmad=false
 
 gpu_sources = \
 	gpu/attention.c \
 	gpu/attention.cu \
+	gpu/attention_ampere.cuh \
+	gpu/attention_ampere_backward.cu \
+	gpu/attention_ampere_forward.cu \
 	gpu/attention_hopper.cu \
+	gpu/attention_hopper_forward.cu \
+	gpu/attention_prepare.cuh \
 	gpu/attention_roles.cuh \
 	gpu/attention_schedule.h \
+	gpu/attention_tiles.cuh \
 	gpu/classifier.cu \
 	gpu/common.cuh \
 	gpu/fp8.cuh \
@@ -59,15 +59,12 @@ gpu_sources = \
 	gpu/update.cu \
 	gpu/versions.c \
 	gpu/versions.h
-gpu_cudnn_sources = \
-	gpu/attention_cudnn.cpp \
-	gpu/attention_cudnn.h
 gpu_nccl_sources = \
 	gpu/nccl.c \
 	gpu/nccl.h \
 	gpu/net.c \
 	gpu/net.h
-EXTRA_DIST += gpu/configure.m4 $(gpu_sources) $(gpu_cudnn_sources) $(gpu_nccl_sources)
+EXTRA_DIST += gpu/configure.m4 $(gpu_sources) $(gpu_nccl_sources)
 CLEANFILES += gpu/*.d
 
 if HAVE_CUDA
@@ -77,11 +74,6 @@ layers += gpu/libgpu.a src/device/libdevice.a
 gpu_libgpu_a_SOURCES = $(gpu_sources)
 # CUDA's folder may hold another NCCL.
 gpu_libgpu_a_CPPFLAGS = $(AM_CPPFLAGS) $(NCCL_CFLAGS) $(CUDA_CFLAGS)
-gpu_libgpu_a_LIBADD =
-if HAVE_CUDNN
-gpu_libgpu_a_CPPFLAGS += -DSLUICE_HAVE_CUDNN $(CUDNN_CFLAGS)
-gpu_libgpu_a_LIBADD += gpu/attention_cudnn.o
-endif
 if HAVE_NCCL
 gpu_libgpu_a_SOURCES += $(gpu_nccl_sources)
 endif

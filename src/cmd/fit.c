@@ -52,15 +52,13 @@ enum status fit_gpu(const char *text, struct fit_room *room)
   return STATUS_OK;
 }
 
-/* The size decides which kernels run. It differs a little between GPUs of a name. */
 void fit_describe(const struct fit_room *room, struct device_gpu *gpu)
 {
-  if (room->gpu_bytes > 0)
-    gpu->memory = room->gpu_bytes + room->gpu_bytes / 64;
-  if (room->gpu) {
-    gpu->multiprocessors = room->gpu->multiprocessors;
-    gpu->hopper = room->gpu->major == 9 && room->gpu->minor == 0;
-  }
+  if (!room->gpu)
+    return;
+  gpu->multiprocessors = room->gpu->multiprocessors;
+  gpu->hopper = room->gpu->major == 9 && room->gpu->minor == 0;
+  gpu->shared = (gpu->hopper ? 227 : room->gpu->minor == 9 ? 99 : 163) << 10;
 }
 
 enum status fit_size(const char *key, const char *text, int64_t *bytes)

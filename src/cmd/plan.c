@@ -59,8 +59,7 @@ static int ranks_on_node(const struct values *values)
   return (int)(values->local_ranks < values->ranks ? values->local_ranks : values->ranks);
 }
 
-/* The device that the plan is for. The sizes of a GPU are exact, except cuDNN's, if this machine
- * has none. */
+/* The device that the plan is for. */
 struct target {
   struct job_place place;
   struct device_model model;

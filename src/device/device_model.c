@@ -33,15 +33,9 @@ static const struct {
                   .lane = DEVICE_CUDA_WORKSPACE,
                   .kernels = 704 * MIB,
                   .transport = 1024 * MIB},
-      .gpu = {.multiprocessors = 132,
-              .hopper = true,
-              .cudnn = true,
-              .memory = INT64_C(80) << 30,
-              .most_scores = INT64_C(1) << 32,
-              .least_scores = INT64_C(1) << 30},
+      .gpu = {.multiprocessors = 132, .shared = 227 << 10, .hopper = true},
       .attention_workspace = cuda_work_attention,
-      .norm_workspace = cuda_work_norm,
-      .cudnn_workspace = cuda_work_cudnn_most}},
+      .norm_workspace = cuda_work_norm}},
 };
 
 enum status device_model_find(const char *kind, enum dtype compute, struct device_model *out)

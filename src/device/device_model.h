@@ -25,12 +25,8 @@ enum fp8_scales {
 /* The facts of a GPU that decide its workspaces (device/cuda_work.h). */
 struct device_gpu {
   int multiprocessors;
-  bool hopper; /* our own gradient of attention, on compute capability 9.0 */
-  bool cudnn;
-  int64_t memory;       /* bytes */
-  int64_t most_scores;  /* bytes that cuDNN's gradient of attention keeps at a time, if it can be
-                           cut into such pieces */
-  int64_t least_scores; /* the same if memory is tight */
+  int shared;  /* bytes of shared memory that a block may have */
+  bool hopper; /* has the kernels of attention for compute capability 9.0 */
 };
 
 struct device_model {
@@ -55,9 +51,8 @@ struct device_model {
   } reserve;
 
   /* Bytes of workspace for an operation of device.h, without reading pointers in it. `threads` are
-   * those of the lane. Exact, except cuDNN's if `device` is NULL. For attention with past > 0
-   * they also suffice for fewer tokens and a shorter past > 0. Call this for tight and for best
-   * room before the first operation, so that no operation must prepare anything. */
+   * those of the lane. For attention with past > 0 they also suffice for fewer tokens and a shorter
+   * past > 0. */
   struct device *device; /* the device itself; NULL: this machine has none */
   struct device_gpu gpu;
   size_t (*attention_workspace)(const struct device_model *model, const struct attention *op,
@@ -65,9 +60,6 @@ struct device_model {
   /* Bytes for norm_backward(). centred: a layer norm. */
   size_t (*norm_workspace)(const struct device_model *model, bool centred, int64_t rows,
                            int64_t groups, int64_t C);
-  /* Of a graph of cuDNN's, with work_bytes and pointers of no meaning. */
-  size_t (*cudnn_workspace)(const struct device_model *model, const struct attention_backward *op,
-                            bool backward);
 };
 
 /* The model of a kind of device, "host" or "cuda", in every build; `device` is NULL. The GPU is an

@@ -1,9 +1,8 @@
 /* Shapes, and the bytes of workspace that the kernels of GPUs take for them, by hand from the
  * kernels: tests/device/test_device.c compares the model's answers, tests/gpu/test_ops.c those of
- * the GPU. On Hopper a gradient has a counter, and per 64 queries of a head a flag, 64 x 2
- * statistics and 64 x D sums, each of them from a multiple of 256 bytes. The plain kernels have one
- * number per query. cuDNN's gradient has scores of 2 bytes, T rounded up to 128, one statistic and
- * 3 x D sums per query. */
+ * the GPU. A gradient has a counter, and per 64 queries of a head a flag, 64 x 2 statistics and
+ * 64 x D sums, each of them from a multiple of 256 bytes. D is the width of a tile: 64, 96, 128 or
+ * 256. The plain kernels have one number per query. */
 #pragma once
 
 #include "device/device.h"
@@ -20,21 +19,19 @@ struct workspace_row {
 static const struct workspace_row workspace_rows[] = {
     /* 256 + 65536 x 4 + 65536 x 512 + 65536 x 64 x 128 x 4 */
     {"hopper", true, DTYPE_BF16, 1, 131072, 32, 8, 128, 0, 0, ATTENTION_BEST, 2181300480},
-    {"hopper", true, DTYPE_BF16, 1, 131072, 32, 8, 128, 0, 0, ATTENTION_TIGHT, 2181300480},
     {"plain", true, DTYPE_BF16, 1, 131072, 32, 8, 128, 0, 0, ATTENTION_FORWARD, 16777216},
     /* 256 + 256 + 12 x 512 + 12 x 64 x 64 x 4 */
     {"hopper", true, DTYPE_BF16, 2, 77, 3, 1, 64, 0, 0, ATTENTION_BEST, 203264},
     {"hopper", true, DTYPE_BF16, 1, 128, 4, 4, 128, 128, 0, ATTENTION_BEST, 266752},
-    /* 4 x 384 x (2 x 384 + 4 x (1 + 3 x 64)) */
-    {"cudnn", true, DTYPE_BF16, 1, 300, 4, 4, 64, 33, 0, ATTENTION_BEST, 2365440},
-    {"cudnn", true, DTYPE_BF16, 2, 77, 3, 1, 40, 0, 0, ATTENTION_BEST, 568320},
-    {"cudnn", false, DTYPE_BF16, 2, 77, 3, 1, 64, 0, 0, ATTENTION_BEST, 789504},
-    /* 32 x 8192 x (2 x 8192 + 4 x (1 + 3 x 128)), and 8 of the 32 heads at a time */
-    {"cudnn", false, DTYPE_BF16, 1, 8192, 32, 8, 128, 0, 0, ATTENTION_BEST, 4698669056},
-    {"cudnn", false, DTYPE_BF16, 1, 8192, 32, 8, 128, 0, 0, ATTENTION_TIGHT, 1174667264},
+    /* 256 + 256 + 20 x 512 + 20 x 64 x 64 x 4 */
+    {"hopper", true, DTYPE_BF16, 1, 300, 4, 4, 64, 33, 0, ATTENTION_BEST, 338432},
+    {"tiles", true, DTYPE_BF16, 2, 77, 3, 1, 40, 0, 0, ATTENTION_BEST, 203264},
+    {"tiles", true, DTYPE_BF16, 2, 77, 3, 1, 80, 0, 0, ATTENTION_BEST, 301568},
+    {"tiles", false, DTYPE_BF16, 2, 77, 3, 1, 104, 0, 0, ATTENTION_BEST, 399872},
+    {"tiles", false, DTYPE_BF16, 2, 77, 3, 1, 136, 0, 0, ATTENTION_BEST, 793088},
+    {"tiles", false, DTYPE_BF16, 1, 8192, 32, 8, 128, 0, 0, ATTENTION_BEST, 136331520},
+    {"hopper", true, DTYPE_BF16, 1, 1048576, 8, 2, 128, 4096, 0, ATTENTION_BEST, 4362600704},
     {"plain", false, DTYPE_BF16, 1, 8192, 32, 8, 128, 0, 0, ATTENTION_FORWARD, 1048576},
-    /* scores of four heads: 8 TiB */
-    {"plain", true, DTYPE_BF16, 1, 1048576, 8, 2, 128, 4096, 0, ATTENTION_BEST, 33554432},
     {"plain", true, DTYPE_BF16, 2, 65, 6, 3, 33, 0, 0, ATTENTION_BEST, 3120},
     {"plain", true, DTYPE_F32, 2, 300, 6, 3, 64, 0, 0, ATTENTION_BEST, 14400},
     {"plain", true, DTYPE_BF16, 2, 16, 4, 4, 128, 0, 100, ATTENTION_BEST, 512},

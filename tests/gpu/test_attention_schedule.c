@@ -7,14 +7,23 @@
 #include "gpu/attention_schedule.h"
 #include "tests/test.h"
 
-static void check(int heads, int tokens)
+/* Documents of this many tokens (0: one), and a window. */
+struct masks {
+  int apart, window;
+};
+
+static void check(int heads, int tokens, int block, const struct masks *masks)
 {
-  const int keys = (tokens + ATTENTION_KEYS - 1) / ATTENTION_KEYS,
+  const int keys = (tokens + block - 1) / block,
             queries = (tokens + ATTENTION_QUERIES - 1) / ATTENTION_QUERIES;
-  void *block;
-  assert_int_equal(mem_alloc(MEM_META, sizeof(int) * (size_t)(heads * (keys + queries)), &block),
-                   STATUS_OK);
-  int *index = block, *added = index + heads * keys;
+  void *room;
+  assert_int_equal(
+      mem_alloc(MEM_META, sizeof(int) * (size_t)(heads * (keys + queries) + tokens), &room),
+      STATUS_OK);
+  int *index = room, *added = index + heads * keys, *first = added + heads * queries;
+  for (int t = 0; t < tokens; t++)
+    first[t] = masks->apart ? t / masks->apart * masks->apart : 0;
+  const struct attention_seen seen = {masks->apart ? first : NULL, tokens, masks->window, block};
   for (int i = 0; i < heads * keys; i++)
     index[i] = -1;
   for (int i = 0; i < heads * queries; i++)
@@ -25,40 +34,55 @@ static void check(int heads, int tokens)
     assert_in_range(item.n, 0, keys - 1);
     assert_int_equal(index[item.head * keys + item.n], -1);
     index[item.head * keys + item.n] = i;
-    int m = attention_begin(&item, queries), met = 0;
-    for (; m >= ATTENTION_DIAGONAL * item.n && m < queries; m += item.up ? 1 : -1, met++) {
+    const int meets = attention_meets(&seen, item.n), diagonal = attention_diagonal(&seen, item.n);
+    int m = attention_begin(&seen, &item, meets), met = 0;
+    for (; m >= diagonal && m < diagonal + meets; m += item.up ? 1 : -1, met++) {
       /* a query block's items come in the order of its sum */
-      assert_int_equal(attention_place(&item, m), added[item.head * queries + m]);
+      assert_int_equal(attention_place(&seen, &item, m), added[item.head * queries + m]);
       added[item.head * queries + m]++;
-      /* the last query of the block sees the first key, at the least */
-      assert_true(item.n * ATTENTION_KEYS <= m * ATTENTION_QUERIES + ATTENTION_QUERIES - 1);
     }
-    assert_int_equal(met, attention_meets(item.n, queries));
+    assert_int_equal(met, meets);
   }
   for (int h = 0; h < heads; h++)
     for (int m = 0; m < queries; m++)
-      assert_int_equal(added[h * queries + m], attention_terms(m));
-  mem_free(block);
+      assert_int_equal(added[h * queries + m], attention_terms(&seen, m));
+  mem_free(room);
 }
 
 TEST(test_schedule)
 {
   const int heads[] = {1, 2, 3, 7, 16, 33, 64, 200},
             tokens[] = {1, 64, 65, 128, 200, 256, 1000, 1024, 4096, 8192, 17000};
+  const struct masks masks[] = {{0, 0}, {1, 0}, {50, 0}, {700, 0}, {0, 1}, {0, 300}, {700, 70}};
   for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
     for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++)
-      check(heads[h], tokens[t]);
+      for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        check(heads[h], tokens[t], 128, &masks[i]);
+        check(heads[h], tokens[t], 64, &masks[i]);
+      }
 }
 
-/* A query block sees a key block if one of its queries is at or after the block's first key. The
- * numbers are counted by hand. */
+/* A query block sees the key blocks that hold a key that one of its queries sees, counted query by
+ * query. */
 TEST(test_terms)
 {
-  for (int m = 0; m < 64; m++) {
-    int seen = 0;
-    for (int n = 0; n < 64; n++)
-      seen += n * ATTENTION_KEYS <= m * ATTENTION_QUERIES + ATTENTION_QUERIES - 1;
-    assert_int_equal(attention_terms(m), seen);
+  enum { TOKENS = 3000 };
+  static int first[TOKENS];
+  for (int t = 1; t < TOKENS; t++)
+    first[t] = t * 7919 % 97 == 0 ? t : first[t - 1];
+  for (int i = 0; i < 8; i++) {
+    const struct attention_seen s = {i % 2 ? first : NULL, TOKENS, i / 2 % 2 * 200, 64 << i / 4};
+    for (int m = 0; m * ATTENTION_QUERIES < TOKENS; m++) {
+      bool sees[TOKENS / 64 + 1] = {0};
+      int terms = 0, end = (m + 1) * ATTENTION_QUERIES;
+      for (int t = m * ATTENTION_QUERIES; t < end && t < TOKENS; t++)
+        for (int k = 0; k <= t; k++)
+          if ((!s.first || k >= first[t]) && (!s.window || k > t - s.window))
+            sees[k / s.keys] = true;
+      for (int n = 0; n <= (TOKENS - 1) / s.keys; n++)
+        terms += sees[n];
+      assert_int_equal(attention_terms(&s, m), terms);
+    }
   }
 }
 

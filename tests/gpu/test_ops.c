@@ -741,6 +741,24 @@ static struct heads heads_make(int64_t B, int64_t T, int64_t H, int64_t K, int64
   return heads;
 }
 
+/* A query that sees one key takes its value as it is. */
+static void expect_values(const struct heads *heads)
+{
+  const struct attention *op = &heads->op;
+  const int64_t D = op->head_width, stride = op->v_stride;
+  void *bits = download(&heads->out);
+  const float *out = widened(bits, compute, heads->out.n),
+              *v = heads->qkv.here + (op->heads + op->kv_heads) * D;
+  for (int64_t i = 0; i < heads->out.n; i++) {
+    const int64_t row = i / (op->heads * D), h = i / D % op->heads,
+                  kv = h / (op->heads / op->kv_heads);
+    if (out[i] != v[row * stride + kv * D + i % D])
+      fail_msg("attention to one key, in %s, heads of %lld: element %lld is %g, not %g",
+               dtype_name(compute), (long long)D, (long long)i, (double)out[i],
+               (double)v[row * stride + kv * D + i % D]);
+  }
+}
+
 /* Documents begin every `apart` tokens, one token later in each next sequence. 0: no documents.
  * More than T: a table of zeros. */
 static void check_documents(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t window,
@@ -769,6 +787,8 @@ static void check_documents(int64_t B, int64_t T, int64_t H, int64_t K, int64_t 
            (long long)B, (long long)T, (long long)H, (long long)K, (long long)D, (long long)window,
            (long long)apart);
   expect_same(what, (const struct twin *[]){&heads.out, &heads.lse, &heads.dqkv, NULL});
+  if (T == 1 || window == 1 || (apart == 1 && B == 1))
+    expect_values(&heads);
   forget();
 }
 
@@ -783,55 +803,56 @@ static void without_hopper(void)
   gpu->model.gpu.hopper = false;
 }
 
+/* One block of queries or keys and many, tokens that fill no block, groups of heads, more items
+ * than multiprocessors, up and down sets, windows and documents, tiles that see nothing. */
+static void check_shapes(int64_t D)
+{
+  check_attention(5, 1, 12, 4, D, 0); /* many: the bound is on the norm of all scores */
+  check_attention(2, 77, 3, 1, D, 0);
+  check_attention(1, 128, 4, 4, D, 128);
+  check_attention(3, 200, 6, 2, D, 0);
+  check_attention(2, 1000, 6, 3, D, 0);
+  check_attention(1, 2100, 2, 1, D, 0);
+  check_attention(150, 64, 2, 1, D, 0);
+  check_attention(20, 130, 12, 12, D, 0);
+  check_attention(1, 300, 4, 4, D, 33);
+  check_attention(2, 641, 4, 2, D, 300);
+  check_attention(1, 200, 2, 1, D, 1);
+  check_documents(2, 77, 3, 1, D, 0, 9);
+  check_documents(3, 200, 6, 2, D, 0, 64);
+  check_documents(2, 1000, 6, 3, D, 0, 300);
+  check_documents(1, 2100, 2, 1, D, 0, 700);
+  check_documents(1, 70, 2, 2, D, 0, 1);
+  check_documents(2, 300, 4, 4, D, 33, 50);
+  check_documents(2, 300, 4, 4, D, 0, 301);
+  /* three key blocks, sets of 44 of 80 heads: groups on their way down */
+  check_attention(40, 260, 4, 2, D, 0);
+}
+
+/* Widths that are no tile's, and one that only the plain kernels compute. */
 GPU_TEST(test_attention)
 {
+  const int64_t widths[] = {8, 40, 64, 80, 96, 128, 200, 256, 33};
   without_hopper();
-  check_attention(2, 77, 3, 1, 40, 0);
-  check_attention(1, 256, 8, 2, 128, 0);
-  check_attention(2, 256, 12, 12, 64, 0);
-  check_attention(1, 300, 4, 4, 64, 33);
-  check_attention(2, 65, 6, 3, 33, 7);
-  check_documents(2, 77, 3, 1, 40, 0, 9);
-  check_documents(3, 256, 8, 2, 128, 0, 100);
-  check_documents(2, 300, 4, 4, 64, 33, 50);
-  check_documents(2, 65, 6, 3, 33, 0, 66);
-  /* In as many pieces as can be. */
-  const int64_t most = gpu->model.gpu.most_scores;
-  gpu->model.gpu.most_scores = 1;
-  check_attention(2, 256, 12, 12, 64, 0);
-  check_attention(3, 128, 8, 2, 128, 0);
-  gpu->model.gpu.most_scores = most;
+  for (size_t d = 0; d < sizeof widths / sizeof *widths; d++)
+    check_shapes(widths[d]);
+  gpu->model.gpu.shared = 99 << 10; /* as GPUs have that are not of a data centre */
+  for (size_t d = 0; d < sizeof widths / sizeof *widths; d++) {
+    check_attention(2, 641, 4, 2, widths[d], 0);
+    check_documents(3, 200, 6, 2, widths[d], 33, 64);
+  }
 }
 
-/* Hopper's gradient: one block and many, tokens that fill no block, groups of heads, more items
- * than multiprocessors, up and down sets. */
 GPU_TEST(test_hopper_attention)
 {
+  const int64_t widths[] = {64, 80, 96, 128, 256};
   if (!gpu->model.gpu.hopper || compute != DTYPE_BF16)
     skip();
-  const int64_t widths[] = {64, 128};
-  for (size_t d = 0; d < 2; d++) {
-    check_attention(1, 1, 1, 1, widths[d], 0);
-    check_attention(2, 77, 3, 1, widths[d], 0);
-    check_attention(1, 128, 4, 4, widths[d], 128);
-    check_attention(3, 200, 6, 2, widths[d], 0);
-    check_attention(2, 1000, 6, 3, widths[d], 0);
-    check_attention(1, 2100, 2, 1, widths[d], 0);
-    check_attention(150, 64, 2, 1, widths[d], 0);
-    check_attention(20, 130, 12, 12, widths[d], 0);
-    check_documents(2, 77, 3, 1, widths[d], 0, 9);
-    check_documents(3, 200, 6, 2, widths[d], 0, 64);
-    check_documents(2, 1000, 6, 3, widths[d], 0, 300); /* tiles that see nothing */
-    check_documents(1, 70, 2, 2, widths[d], 0, 1);
-    check_attention(40, 260, 4, 2, widths[d],
-                    0); /* three key blocks, sets of 44 of 80 heads: groups on their way down */
-  }
-  /* Shapes that this kernel does not support use another kernel. */
-  check_attention(1, 300, 4, 4, 64, 33);
-  check_attention(2, 77, 3, 1, 40, 0);
+  for (size_t d = 0; d < sizeof widths / sizeof *widths; d++)
+    check_shapes(widths[d]);
 }
 
-/* The GPU's answers are the model's. cuDNN's own are at most the bound. */
+/* The GPU's answers are the model's. */
 GPU_TEST(test_workspaces)
 {
   const bool hopper = gpu->model.gpu.hopper;
@@ -842,35 +863,48 @@ GPU_TEST(test_workspaces)
       continue;
     gpu->model.gpu.hopper = row->hopper;
     const size_t got = gpu->model.attention_workspace(&gpu->model, &op, 1);
-    if (strcmp(row->text, "cudnn") ? got != row->bytes : got > row->bytes)
+    if (got != row->bytes)
       fail_msg("row %zu, %s: %zu bytes, not %zu", i, row->text, got, row->bytes);
   }
 }
 
-GPU_TEST(test_hopper_knows)
+GPU_TEST(test_kernels_of_attention)
 {
-  float lse;
   int32_t first;
+  struct device_model model = gpu->model;
   const struct attention usual = {
-      .batch = 2, .tokens = 300, .heads = 6, .kv_heads = 3, .head_width = 64, .lse = &lse};
+      .batch = 2, .tokens = 300, .heads = 6, .kv_heads = 3, .head_width = 64};
   struct attention op;
-#define KNOWS(...) (op = usual, __VA_ARGS__, cuda_work_hopper_knows(&op))
-  assert_true(KNOWS(op.head_width = 64));
-  assert_true(KNOWS(op.head_width = 128));
-  assert_false(KNOWS(op.head_width = 96));
-  assert_true(KNOWS(op.window = 300));
-  assert_false(KNOWS(op.window = 299));
-  assert_false(KNOWS(op.past = 1));
-  assert_true(KNOWS(op.first = &first));
-  assert_false(KNOWS(op.kv_batch_stride = 1));
-  assert_false(KNOWS(op.lse = NULL));
-  assert_true(KNOWS(op.batch = 65536 / 6));
-  assert_false(KNOWS(op.batch = 65536 / 6 + 1));
-  assert_true(KNOWS(op.tokens = (1 << 24) - 1));
-  assert_false(KNOWS(op.tokens = 1 << 24));
+  model.compute = DTYPE_BF16, model.gpu.hopper = true;
+#define KERNELS(forward, backward, ...)                                                            \
+  (op = usual, __VA_ARGS__,                                                                        \
+   assert_int_equal(cuda_work_kernel(&model, &op, false), CUDA_WORK_##forward),                    \
+   assert_int_equal(cuda_work_kernel(&model, &op, true), CUDA_WORK_##backward))
+  KERNELS(HOPPER, HOPPER, op.head_width = 64);
+  KERNELS(HOPPER, HOPPER, op.head_width = 128);
+  KERNELS(HOPPER, AMPERE, op.head_width = 80);
+  KERNELS(HOPPER, AMPERE, op.head_width = 96);
+  KERNELS(HOPPER, AMPERE, op.head_width = 256);
+  KERNELS(AMPERE, AMPERE, op.head_width = 40);
+  KERNELS(PLAIN, PLAIN, op.head_width = 33);
+  KERNELS(HOPPER, HOPPER, op.window = 299);
+  KERNELS(HOPPER, HOPPER, op.first = &first);
+  KERNELS(PLAIN, PLAIN, op.past = 1);
+  KERNELS(PLAIN, PLAIN, op.kv_batch_stride = 1);
+  KERNELS(HOPPER, HOPPER, op.batch = 65536 / 6);
+  KERNELS(PLAIN, PLAIN, op.batch = 65536 / 6 + 1);
+  KERNELS(HOPPER, HOPPER, op.tokens = (1 << 24) - 1);
+  KERNELS(PLAIN, PLAIN, op.tokens = 1 << 24);
   /* more query blocks than an index counts */
-  assert_false(KNOWS(op.batch = 10000, op.tokens = 1 << 20));
-#undef KNOWS
+  KERNELS(PLAIN, PLAIN, op.batch = 10000, op.tokens = 1 << 20);
+  model.gpu.hopper = false;
+  KERNELS(AMPERE, AMPERE, op.head_width = 64);
+  model.gpu.shared = CUDA_WORK_WIDE - 1;
+  KERNELS(AMPERE, AMPERE, op.head_width = 128);
+  KERNELS(AMPERE, PLAIN, op.head_width = 136);
+  model.compute = DTYPE_F32;
+  KERNELS(PLAIN, PLAIN, op.head_width = 64);
+#undef KERNELS
 }
 
 static size_t room_for(struct heads *heads, enum attention_room which)
@@ -897,7 +931,6 @@ GPU_TEST(test_trivial_tables)
   struct heads heads = heads_make(B, T, 2, 1, 32);
   double *loss = scratch(gpu, R * sizeof *loss);
   void *made[2][MADE];
-  gpu->model.gpu.hopper = gpu->model.gpu.cudnn = false;
   heads.op.work = scratch(gpu, room_for(&heads, ATTENTION_BEST));
   for (int given = 0; given < 2; given++) {
     const struct embedding rows = {R, T, C, V, T, tokens.there, given ? places.there : NULL};
@@ -953,64 +986,6 @@ static void expect_more_room_wanted(struct heads *heads)
             "has a workspace of 1 bytes");
 }
 
-/* Whatever room there is between the least and the best, the gradient has the same bits: heads have
- * nothing to do with each other. */
-static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D,
-                                  int64_t most, int64_t least)
-{
-  struct device_gpu *facts = &gpu->model.gpu;
-  const int64_t most_before = facts->most_scores, least_before = facts->least_scores;
-  struct heads heads = heads_make(B, T, H, K, D);
-  facts->most_scores = most;
-  facts->least_scores = least;
-  const size_t best = room_for(&heads, ATTENTION_BEST), tight = room_for(&heads, ATTENTION_TIGHT),
-               forward = room_for(&heads, ATTENTION_FORWARD);
-  assert_true(forward <= tight && tight <= best);
-  if (facts->cudnn && compute == DTYPE_BF16)
-    assert_true(tight < best);
-  const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute),
-               rooms[] = {best, tight, tight + (best - tight) / 2, best > tight ? best - 1 : best,
-                          tight + 1};
-  unsigned char *want = scratch(host, bytes), *got = scratch(host, bytes);
-  heads.op.work = scratch(gpu, forward);
-  must(gpu->ops->attention(gpu_lane, &heads.op));
-  gradient_within(&heads, rooms[0], want);
-  for (size_t i = 1; i < sizeof rooms / sizeof *rooms; i++) {
-    gradient_within(&heads, rooms[i], got);
-    if (memcmp(got, want, bytes))
-      fail_msg("gradients of %lld heads in %s with %zu bytes of workspace, not %zu: other bits",
-               (long long)H, dtype_name(compute), rooms[i], best);
-  }
-  expect_more_room_wanted(&heads);
-  facts->most_scores = most_before;
-  facts->least_scores = least_before;
-  forget();
-}
-
-GPU_TEST(test_tight_attention)
-{
-  without_hopper();
-  check_tight_attention(2, 256, 12, 12, 64, 4 << 20,
-                        1 << 19); /* at once, by sequences, and by 4 heads */
-  check_tight_attention(1, 1024, 32, 8, 128, 64 << 20,
-                        8 << 20); /* at once, and down to one group */
-}
-
-/* If the scores take more than half of the GPU's memory, the plain kernels compute the gradient. */
-GPU_TEST(test_attention_without_scores)
-{
-  without_hopper();
-  gpu->model.gpu.memory = 2 * (2 * 256 * 256) - 1;
-  check_attention(1, 256, 2, 2, 64, 0);
-  struct heads heads = heads_make(1, 256, 2, 2, 64);
-  const size_t forward = room_for(&heads, ATTENTION_FORWARD);
-  assert_int_equal(room_for(&heads, ATTENTION_BEST), forward);
-  gpu->model.gpu.memory *= 4;
-  if (cuda_device(gpu)->cudnn && compute == DTYPE_BF16)
-    assert_true(room_for(&heads, ATTENTION_BEST) > forward);
-  forget();
-}
-
 /* Builds have kernels for Hopper, unless they were asked for others'. */
 GPU_TEST(test_hopper_compiled)
 {
@@ -1020,10 +995,10 @@ GPU_TEST(test_hopper_compiled)
                    properties.major == 9 && strstr(SLUICE_NVCC_ARCH, "sm_90a") != NULL);
 }
 
-/* Hopper's gradient has the same bits whoever works on it: run to run, and on a few
- * multiprocessors, as where others' kernels have taken the rest. Its room is what it says, and
- * grows with the tokens, not with their square. */
-static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
+/* Results have the same bits run to run, and on a few multiprocessors, as where others' kernels
+ * have taken the rest. The gradient's room is what it says, and grows with the tokens, not with
+ * their square. */
+static void check_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
 {
   struct device_gpu *facts = &gpu->model.gpu;
   const int multiprocessors = facts->multiprocessors,
@@ -1034,13 +1009,13 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
   const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute);
   unsigned char *want = scratch(host, bytes), *got = scratch(host, bytes);
   const int32_t *zeros = scratch(gpu, (size_t)(B * T) * sizeof *zeros);
-  assert_int_equal(room_for(&heads, ATTENTION_TIGHT), need);
   heads.op.work = scratch(gpu, forward);
   must(gpu->ops->attention(gpu_lane, &heads.op));
   gradient_within(&heads, need, want);
   for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
     facts->multiprocessors = some[i];
     heads.op.first = i % 2 ? zeros : NULL; /* documents that hide nothing */
+    must(gpu->ops->attention(gpu_lane, &heads.op));
     gradient_within(&heads, need, got);
     if (memcmp(got, want, bytes))
       fail_msg("gradients of %lld tokens, heads of %lld, on %d multiprocessors: other bits",
@@ -1055,13 +1030,18 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
   forget();
 }
 
-GPU_TEST(test_hopper_bits)
+GPU_TEST(test_bits_of_attention)
 {
-  if (!gpu->model.gpu.hopper || compute != DTYPE_BF16)
+  if (compute != DTYPE_BF16)
     skip();
-  check_hopper_bits(2, 1000, 6, 2, 128);
-  check_hopper_bits(3, 1024, 12, 12, 64);
-  check_hopper_bits(1, 4096, 8, 2, 128);
+  for (int own = 0; own < 2; own++, without_hopper()) {
+    check_bits(2, 1000, 6, 2, 128);
+    check_bits(3, 1024, 12, 12, 64);
+    check_bits(2, 1500, 6, 2, 64);
+    check_bits(1, 4096, 8, 2, 128);
+    check_bits(2, 700, 4, 2, 96);
+    check_bits(1, 900, 4, 2, 256);
+  }
   struct heads one = heads_make(1, 2048, 4, 2, 128), two = heads_make(1, 4096, 4, 2, 128);
   assert_true(room_for(&two, ATTENTION_BEST) < 2 * room_for(&one, ATTENTION_BEST) + 4096);
 }
