@@ -266,35 +266,22 @@ MEASURED(attention_forward)
 
 MEASURED(attention_backward)
 {
-  const struct attention_backward op = attention_of(m, cut, (enum attention_room)n[0]);
+  const struct attention_backward op = attention_of(m, cut, ATTENTION_BEST);
   CALL(attention_backward, &op);
 }
 
-/* Longer sequences take the plain kernels minutes. */
-enum { MOST_PLAIN = 8192 };
-
+/* By the GPU's own kernels, and on Hopper also by those of other GPUs. */
 static void bench_attention(const struct model *m)
 {
   const double flops = 4 * (double)m->B * (double)m->T * (double)m->T * (double)(m->H * m->D) / 2;
-  struct cuda_device *cuda = (struct cuda_device *)device;
-  const bool plain = !cuda->cudnn;
   const bool hopper = device->model.gpu.hopper;
   if (hopper) {
-    report_flops(m, "attention backward, Hopper's", attention_backward, (int64_t[]){ATTENTION_BEST},
-                 2.5 * flops);
-    device->model.gpu.hopper = false;
+    report_flops(m, "attention forward, Hopper's", attention_forward, NULL, flops);
+    report_flops(m, "attention backward, Hopper's", attention_backward, NULL, 2.5 * flops);
   }
-  if (plain && m->T > MOST_PLAIN) {
-    device->model.gpu.hopper = hopper;
-    return;
-  }
-  report_flops(m, plain ? "attention forward, plain" : "attention forward", attention_forward, NULL,
-               flops);
-  report_flops(m, plain ? "attention backward, plain" : "attention backward", attention_backward,
-               (int64_t[]){ATTENTION_BEST}, 2.5 * flops);
-  if (!plain)
-    report_flops(m, "attention backward, tight", attention_backward, (int64_t[]){ATTENTION_TIGHT},
-                 2.5 * flops);
+  device->model.gpu.hopper = false;
+  report_flops(m, "attention forward", attention_forward, NULL, flops);
+  report_flops(m, "attention backward", attention_backward, NULL, 2.5 * flops);
   device->model.gpu.hopper = hopper;
 }
 

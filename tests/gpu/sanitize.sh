@@ -57,7 +57,7 @@ data:  {train: none, batch: 2, sequence: 128, micro_batch: 1}
 END
 
 # Parts of the names of the libraries' kernels.
-libraries="nvjet cutlass xmma cublas cudnn"
+libraries="nvjet cutlass xmma cublas"
 
 # check NAME TOOL COMMAND...
 check() {
@@ -66,8 +66,8 @@ check() {
   log=$work/$tool-$name
   leave=
   # The tool does not report errors that the runtime returns and the program reads, such as whether
-  # an event is reached, or how much memory is free. Racecheck takes long over the kernels of cuBLAS
-  # and cuDNN. It reports races inside them that Sluice cannot mend, so they are left out.
+  # an event is reached, or how much memory is free. Racecheck takes long over the kernels of
+  # cuBLAS. It reports races inside them that Sluice cannot mend, so they are left out.
   test "$tool" != racecheck || leave=$(printf -- '--kernel-name-exclude kns=%s ' $libraries)
   # shellcheck disable=SC2086 # a list of words
   timeout -k 10 "${LIMIT:-600}" compute-sanitizer --tool "$tool" --report-api-errors no $leave \
