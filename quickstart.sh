@@ -55,4 +55,4 @@ tests         ./check.sh
 END
 
 # Name the cure if a build for GPUs lacks something.
-$sluice doctor | sed -n 's/^[a-z]* *\(GPUs\|NCCL\|cuDNN\) *\(.*Cure: .*\)/\n\1: \2/p'
+$sluice doctor | sed -n 's/^[a-z]* *\(GPUs\|NCCL\) *\(.*Cure: .*\)/\n\1: \2/p'

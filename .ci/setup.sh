@@ -44,18 +44,6 @@ install_missing() {
     stop "apt-get failed. Install by hand: apt-get install$missing"
 }
 
-# cudnn_frontend: prints the option of configure for the headers of cudnn-frontend, which fast
-# attention needs and no Debian package has. If CUDA and cuDNN are there, pip fetches them.
-cudnn_frontend() {
-  has_header() { echo "#include <$1>" | g++ -std=c++20 -E -I"$cuda/include" - >/dev/null 2>&1; }
-  test -n "$cuda" && has_header cudnn.h && ! has_header cudnn_frontend.h || return 0
-  frontend=$(cd .. && pwd)/build-cudnn-frontend
-  test -f "$frontend/include/cudnn_frontend.h" ||
-    python3 -m pip install --quiet --no-deps --target "$frontend" nvidia-cudnn-frontend >&2 ||
-    return 0
-  echo "--with-cudnn-frontend=$frontend"
-}
-
 # build FOLDER [ARGUMENT-OF-CONFIGURE...]: a folder that is configured already keeps its
 # configuration.
 build() {
@@ -64,8 +52,7 @@ build() {
   say "Building in $folder/"
   test -x configure || autoreconf -fi
   mkdir -p "$folder"
-  # shellcheck disable=SC2046 # one argument, or none
-  test -f "$folder/Makefile" || (cd "$folder" && ../configure $(cudnn_frontend) "$@")
+  test -f "$folder/Makefile" || (cd "$folder" && ../configure "$@")
   make -C "$folder" -j "$(nproc)"
 }
 

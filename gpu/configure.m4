@@ -1,5 +1,5 @@
-# The CUDA device, and the libraries that need it: NCCL between GPUs, cuDNN for attention. A build
-# without CUDA sees none of their headers and needs no C++ compiler. nvcc compiles the sources that
+# The CUDA device, and NCCL between GPUs, which needs it. A build without CUDA sees none of
+# their headers and needs no C++ compiler. nvcc compiles the sources that
 # are not C, with the host compiler that it chooses.
 AC_ARG_VAR([NVCC], [the CUDA compiler])
 AC_ARG_VAR([NVCCFLAGS], [its flags])
@@ -9,10 +9,6 @@ AC_ARG_WITH([cuda-arch],
      [compute capabilities to build kernels for, the last one also as PTX @<:@90a,89,100,120,80,
       of these that nvcc knows@:>@])],
   [: ${with_cuda=yes}], [with_cuda_arch=guess])
-AC_ARG_WITH([cudnn-frontend],
-  [AS_HELP_STRING([--with-cudnn-frontend=guess|DIR],
-     [folder of NVIDIA's cudnn_frontend.h, for attention by cuDNN @<:@guess@:>@])],
-  [], [with_cudnn_frontend=guess])
 AS_CASE([$with_cuda_arch], [""|yes|no],
   [AC_MSG_ERROR([--with-cuda-arch=$with_cuda_arch: say 90a,80 or the like])])
 
@@ -98,77 +94,22 @@ fprintf(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);])
 # NCCL's header has declarations that the program's warnings refuse.
 NCCL_CFLAGS=`AS_ECHO(["$NCCL_CFLAGS"]) | sed 's/\(^\| \)-I/\1-isystem /g'`
 
-# cuDNN's graphs are built through cudnn-frontend, headers in C++20.
-AS_CASE([$with_cudnn_frontend],
-  [""|no], [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: use guess, or the \
-folder that holds cudnn_frontend.h; --with-cudnn=no does without])],
-  [guess|yes], [sluice_path="${sluice_top:+$sluice_top/include }/usr/local/include /usr/include"
-    AS_IF([test -d "$with_cudnn"], [sluice_path="$with_cudnn/include $sluice_path"])],
-  [sluice_path="$with_cudnn_frontend $with_cudnn_frontend/include"])
-CUDNN_FRONTEND_CFLAGS=none
-for sluice_dir in $sluice_path; do
-  AS_IF([test "$CUDNN_FRONTEND_CFLAGS" = none && test -f "$sluice_dir/cudnn_frontend.h"],
-    [AS_CASE([$sluice_dir], [/usr/include|/usr/local/include], [CUDNN_FRONTEND_CFLAGS=],
-       [CUDNN_FRONTEND_CFLAGS="-isystem $sluice_dir"])])
-done
-AS_CASE([$CUDNN_FRONTEND_CFLAGS,$with_cudnn_frontend],
-  [none,guess], [],
-  [none,*],
-    [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: \
-there is no cudnn_frontend.h in $sluice_path])],
-  [*,guess], [],
-  [: ${with_cudnn=yes}])
-sluice_asked_cudnn=${with_cudnn-guess}
-SLUICE_ON_CUDA([cudnn], [cuDNN])
-sluice_cudnn_lacks=
-AS_IF([test "$CUDNN_FRONTEND_CFLAGS" = none],
-  [CUDNN_FRONTEND_CFLAGS=
-   AS_IF([test "x${with_cudnn-guess}" != xno],
-     [sluice_cudnn_lacks="cudnn_frontend.h is not in $sluice_path: --with-cudnn-frontend=DIR says \
-where it is"])
-   AS_CASE([${with_cudnn-guess}], [no|""], [], [guess], [with_cudnn=no],
-     [AC_MSG_ERROR([--with-cudnn=$with_cudnn: $sluice_cudnn_lacks])])])
-SLUICE_DEPS_CFLAGS="$CUDNN_FRONTEND_CFLAGS $SLUICE_DEPS_CFLAGS"
-SLUICE_PACKAGE([cudnn], [cuDNN 9], [optional], [pc:cudnn plain], [-lcudnn -lnvrtc],
-[libcudnn9-dev-cuda-13 (of NVIDIA)],
-[#include <cudnn.h>
-#include <cudnn_frontend_version.h>
-#if CUDNN_MAJOR < 9
-#error the version found is older
-#endif],
-[const int version = (int)cudnnGetVersion();
-fprintf(out, "%d.%d.%d, cudnn-frontend %d.%d.%d", version / 10000, version / 100 % 100,
-        version % 100, CUDNN_FRONTEND_MAJOR_VERSION, CUDNN_FRONTEND_MINOR_VERSION,
-        CUDNN_FRONTEND_PATCH_VERSION);])
 # None of these headers is for files outside gpu/.
 SLUICE_DEPS_CFLAGS=$sluice_program_cflags
 
-# Sentences for a GPU build without NCCL or fast attention: the cost and the cure. configure warns
-# with them, and doctor and quickstart.sh repeat them.
+# The sentence for a GPU build without NCCL: the cost and the cure. configure warns with it, and
+# doctor and quickstart.sh repeat it.
 sluice_cure_nccl="install libnccl-dev (of NVIDIA), then configure again with --with-nccl"
-AS_IF([test -n "$sluice_cudnn_lacks"],
-  [sluice_cure_cudnn="python3 -m pip install --target DIR nvidia-cudnn-frontend, then configure \
-again with --with-cudnn-frontend=DIR"],
-  [sluice_cure_cudnn="install libcudnn9-dev-cuda-13 (of NVIDIA) and cudnn-frontend, then configure \
-again with --with-cudnn"])
 AC_DEFINE_UNQUOTED([SLUICE_WITHOUT_NCCL],
   ["not in this build: data between GPUs go through host memory, which is several times slower. \
 Cure: $sluice_cure_nccl"], [doctor's sentence if NCCL is missing])
-AC_DEFINE_UNQUOTED([SLUICE_WITHOUT_CUDNN],
-  ["not in this build: attention is several times slower. Cure: $sluice_cure_cudnn"],
-  [doctor's sentence if cuDNN is missing])
 AC_DEFUN([SLUICE_WARN_GPU], [
 AS_CASE([$sluice_have_cuda,$sluice_have_nccl,${with_nccl-guess}], [yes,no,guess],
   [AC_MSG_WARN([NCCL 2.19 or later was not found. Data between GPUs will go through host memory, \
-which is several times slower. Cure: $sluice_cure_nccl])])
-AS_CASE([$sluice_have_cuda,$sluice_have_cudnn,$sluice_asked_cudnn], [yes,no,guess],
-  [AC_MSG_WARN([cuDNN or cudnn-frontend was not found. Attention will be several times slower. \
-Cure: $sluice_cure_cudnn])])])
+which is several times slower. Cure: $sluice_cure_nccl])])])
 
 AS_IF([test $sluice_have_cuda = yes], [AC_DEFINE([HAVE_CUDA], [1], [the CUDA device])])
 AS_IF([test $sluice_have_nccl = yes], [AC_DEFINE([HAVE_NCCL], [1], [data between GPUs by NCCL])])
 AM_CONDITIONAL([HAVE_CUDA], [test $sluice_have_cuda = yes])
 AM_CONDITIONAL([HAVE_NCCL], [test $sluice_have_nccl = yes])
-AM_CONDITIONAL([HAVE_CUDNN], [test $sluice_have_cudnn = yes])
 AC_SUBST([NVCC_ARCH])
-AC_SUBST([CUDNN_FRONTEND_CFLAGS])

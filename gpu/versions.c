@@ -6,11 +6,6 @@
 
 #include "config.h"
 #include "gpu/cuda.h"
-#ifdef SLUICE_HAVE_CUDNN
-#include <cudnn.h>
-
-#include "gpu/attention_cudnn.h"
-#endif
 #ifdef HAVE_NCCL
 #include <nccl.h>
 #endif
@@ -60,10 +55,6 @@ enum status gpu_versions_read(struct gpu_versions *out)
   if (result != ncclSuccess)
     return status_set(STATUS_LIBRARY, "NCCL: ncclGetVersion: %s", ncclGetErrorString(result));
 #endif
-#ifdef SLUICE_HAVE_CUDNN
-  versions.cudnn = (int)cudnnGetVersion();
-  versions.cudnn_runtime = (int)cudnnGetCudartVersion();
-#endif
   /* If a driver does not start there are no GPUs. Its version next to the runtime's shows why. */
   const int gpus = cuda_device_count();
   versions.gpus = gpus > 0 ? gpus : 0;
@@ -71,25 +62,4 @@ enum status gpu_versions_read(struct gpu_versions *out)
   if (!status)
     *out = versions;
   return status;
-}
-
-/* cuDNN's support depends on the GPU and on its version, and on the shape only in ways that every
- * model keeps. A run asks for its own shape, and computes what cuDNN lacks by plain kernels
- * (attention.c). */
-void gpu_backward_read(char *lacks, size_t size)
-{
-  lacks[0] = '\0';
-#ifdef SLUICE_HAVE_CUDNN
-  enum { TOKENS = 256, WIDTH = 128 };
-  struct attention_backward op = {.dq_stride = WIDTH, .dk_stride = WIDTH, .dv_stride = WIDTH};
-  struct attention *f = &op.forward;
-  f->batch = f->heads = f->kv_heads = 1, f->tokens = TOKENS, f->head_width = WIDTH;
-  f->q_stride = f->k_stride = f->v_stride = f->out_stride = WIDTH;
-  struct cudnn_attention *cudnn = NULL;
-  size_t workspace = 0;
-  if (cudnn_attention_create(&cudnn) ?: cudnn_attention_workspace(cudnn, &op, true, &workspace))
-    snprintf(lacks, size, "%s", status_text());
-  cudnn_attention_destroy(cudnn);
-#endif
-  (void)size;
 }

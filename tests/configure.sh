@@ -59,7 +59,6 @@ grep -q 'does not compile' out && wrong "configure: a good nvcc does not pass"
 stops "--with-cuda-arch=" --with-cuda-arch=
 stops "--with-nccl= is empty" --without-cuda --with-nccl=
 stops "--with-nccl=yes: NCCL needs CUDA" --without-cuda --with-nccl
-stops "--with-cudnn=yes: cuDNN needs CUDA" --without-cuda --with-cudnn
 # Imitations of CUDA and of two versions of NCCL. The accepted one is met by the error after it.
 mkdir fake
 cat > fake/cuda_runtime_api.h <<'END'
@@ -74,10 +73,8 @@ END
 of_nccl() { echo "NCCL_CFLAGS=-I$work/fake -DNCCL_VERSION_CODE=$1"; }
 stops "NCCL 2.19 is needed, and the version found is older." --with-nccl NVCC="$work/nvcc" \
   CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 21806)"
-stops "--with-cudnn-frontend=$work/empty: there is" --with-nccl NVCC="$work/nvcc" \
-  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 21900)" --with-cudnn-frontend="$work/empty"
-stops "--with-cudnn-frontend=$work/empty: there is no cudnn_frontend.h" \
-  --without-cuda --with-cudnn-frontend="$work/empty"
+stops "--with-sphinx= is empty" --with-nccl NVCC="$work/nvcc" CUDA_CFLAGS="-I$work/fake" \
+  CUDA_LIBS=-lm "$(of_nccl 21900)" --with-sphinx=
 stops "--enable-sanitizer=memory" --enable-sanitizer=memory
 stops "--with-sphinx= is empty" --without-cuda --with-sphinx=
 stops "Sphinx with MyST was not found" --without-cuda --with-sphinx=/bin/false
@@ -85,9 +82,9 @@ stops "--enable-werror=maybe" --enable-werror=maybe
 
 # Without any optional library it configures, and a _FORTIFY_SOURCE of the user stays.
 "$configure" --cache-file=cache --disable-dependency-tracking --without-cuda --without-nccl \
-  --without-cudnn --without-papi --without-cmocka CFLAGS="-O2 -D_FORTIFY_SOURCE=1" > out 2>&1 ||
+  --without-papi --without-cmocka CFLAGS="-O2 -D_FORTIFY_SOURCE=1" > out 2>&1 ||
   wrong "configure fails without optional libraries"
-for library in CUDA NCCL cuDNN PAPI 'make check'; do
+for library in CUDA NCCL PAPI 'make check'; do
   grep -q "^  $library  *no" out || wrong "configure does not go without $library"
 done
 grep -q '^  hardening  *-' out || wrong "configure does not name its hardening"
@@ -95,12 +92,10 @@ if grep '^  hardening .*FORTIFY' out; then wrong "configure adds a second _FORTI
 
 # A build for GPUs that lacks what makes them fast says so after the box, with the cure.
 "$configure" --disable-dependency-tracking NVCC="$work/nvcc" \
-  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 21806)" \
-  CUDNN_LIBS=-lsluice-nowhere > out 2>&1 || wrong "configure fails with CUDA alone"
+  CUDA_CFLAGS="-I$work/fake" CUDA_LIBS=-lm "$(of_nccl 21806)" > out 2>&1 ||
+  wrong "configure fails with CUDA alone"
 grep -q '^  CUDA .* for 90a,100,80$' out || wrong "configure chooses other GPUs than nvcc knows"
 grep -q '^  NCCL  *no: NCCL 2.19 is needed' out || wrong "configure's box does not say why no NCCL"
 sed '1,/^  prefix/d' out > after
-for words in 'NCCL 2.19 or later was not found. .* Cure: install libnccl-dev' \
-  'cuDNN or cudnn-frontend was not found. .* Cure: [ip].* --with-cudnn'; do
-  grep -q "WARNING: $words" after || wrong "configure does not warn: $words"
-done
+grep -q 'WARNING: NCCL 2.19 or later was not found. .* Cure: install libnccl-dev' after ||
+  wrong "configure does not warn of slow data between GPUs"

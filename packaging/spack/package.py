@@ -39,9 +39,7 @@ class Sluice(AutotoolsPackage, CudaPackage):
     conflicts("cuda_arch=none", when="+cuda", msg="name the GPU: cuda_arch=90a")
 
     def configure_args(self):
-        # Spack has no cudnn-frontend, so attention runs on Sluice's own kernels.
-        args = ["--with-cudnn=no"]
-        args += self.with_or_without("papi")
+        args = self.with_or_without("papi")
         if self.spec.satisfies("+cuda"):
             arch = ",".join(self.spec.variants["cuda_arch"].value)
             args += [

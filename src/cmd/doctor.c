@@ -79,19 +79,15 @@ static void judge(enum doctor_line line, const char *what, enum status status, c
 
 /* --- facts of this process and its node ---------------------------------- */
 
-/* NCCL and cuDNN take memory when they start, and their answers are the same on a node. So one rank
- * asks, unless memory is short, because then the process would be killed without a page. A job of
- * one node has no use for a network, so there NCCL is asked only if it has a fast one. */
-static void ask_gpu_libraries(const struct doctor *doctor, struct doctor_facts *facts)
+/* NCCL takes memory when it starts, and its answers are the same on a node. So one rank asks,
+ * unless memory is short, because then the process would be killed without a page. A job of one
+ * node has no use for a network, so there NCCL is asked only if it has a fast one. */
+static void ask_nccl(const struct doctor *doctor, struct doctor_facts *facts)
 {
   struct finding finding[DOCTOR_LINES] = {0};
   doctor_judge(facts, finding);
   if (!leads(doctor) || finding[DOCTOR_MEMORY].verdict == VERDICT_FAULT)
     return;
-#ifdef HAVE_CUDA
-  if (facts->gpus.cudnn && facts->gpus.gpus > 0)
-    gpu_backward_read(facts->lacks_backward, sizeof facts->lacks_backward);
-#endif
 #ifdef HAVE_NCCL
   facts->asked_net = doctor_uses_gpus(facts) &&
                      (doctor->nodes > 1 || facts->fabric.active > 0 || facts->fabric.slingshot > 0);
@@ -150,7 +146,6 @@ static void look_here(struct doctor *doctor)
                                .configured = SLUICE_CONFIGURE_ARGS,
                                .built_mpi = SLUICE_VERSION_MPI,
                                .built_nccl = SLUICE_VERSION_NCCL,
-                               .built_cudnn = SLUICE_VERSION_CUDNN,
                                .built_papi = SLUICE_VERSION_PAPI,
                                .cray = getenv("MPICH_GPU_SUPPORT_ENABLED"),
                                .tls = getenv("UCX_TLS"),
@@ -176,7 +171,7 @@ static void look_here(struct doctor *doctor)
     try_chat(chats, sizeof chats);
     facts.chats = chats;
   }
-  ask_gpu_libraries(doctor, &facts);
+  ask_nccl(doctor, &facts);
   doctor_judge(&facts, finding);
   op_counters_destroy(counters);
 }

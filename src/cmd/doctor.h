@@ -27,7 +27,7 @@ enum { DOCTOR_TEXT = 640, DOCTOR_HOST = 64, DOCTOR_MOST_PLACES = 8 };
 /* clang-format off */
 enum doctor_line {
   DOCTOR_BUILD, DOCTOR_START, DOCTOR_NODES, DOCTOR_MPI, DOCTOR_CUDA_AWARE, DOCTOR_TRANSPORT,
-  DOCTOR_FABRIC, DOCTOR_GPUS, DOCTOR_NCCL, DOCTOR_NCCL_NET, DOCTOR_CUDNN, DOCTOR_HDF5, DOCTOR_CORES,
+  DOCTOR_FABRIC, DOCTOR_GPUS, DOCTOR_NCCL, DOCTOR_NCCL_NET, DOCTOR_HDF5, DOCTOR_CORES,
   DOCTOR_PAPI, DOCTOR_CHATS, DOCTOR_MEMLOCK, DOCTOR_SHARED_MEMORY, DOCTOR_MEMORY, DOCTOR_CLOCKS,
   DOCTOR_DECK, DOCTOR_FOLDER, DOCTOR_WEIGHTS, DOCTOR_DATA, DOCTOR_PLACES,
   DOCTOR_LINES = DOCTOR_PLACES + DOCTOR_MOST_PLACES
@@ -67,7 +67,7 @@ struct doctor_disk {
 struct doctor_facts {
   int ranks, local_ranks, nodes;
   const char *version, *compiler, *flags, *sanitizer, *configured; /* the build's */
-  const char *built_mpi, *built_nccl, *built_cudnn, *built_papi;   /* "": the build has none */
+  const char *built_mpi, *built_nccl, *built_papi;                 /* "": the build has none */
   const char *cray, *tls, *provider; /* MPICH_GPU_SUPPORT_ENABLED, UCX_TLS, FI_PROVIDER, or NULL */
   struct mpi_info mpi;
   struct comm_fabric fabric;
@@ -75,8 +75,6 @@ struct doctor_facts {
   bool asked_net;  /* `net` was read */
   struct gpu_net net;
   struct gpu_versions gpus;
-  char lacks_backward[200]; /* why cuDNN has no deterministic backward pass of attention here; "":
-                               it has one, or was not asked */
   struct hdf5_version hdf5;
   struct topo_summary machine;
   int events;        /* that are counted */

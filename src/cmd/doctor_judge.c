@@ -361,13 +361,11 @@ static const char *version_text(int version)
 static void judge_gpus(const struct doctor_facts *f, struct finding *finding)
 {
   const struct gpu_versions *gpus = &f->gpus;
-  const int major = gpus->driver / 1000, ours = gpus->runtime / 1000,
-            theirs = gpus->cudnn_runtime / 1000;
+  const int major = gpus->driver / 1000, ours = gpus->runtime / 1000;
   const char *cuda = say("CUDA %d.%d", ours, gpus->runtime % 1000 / 10),
              *driver = say("%d.%d", major, gpus->driver % 1000 / 10),
              *all = say("%s, %s, driver for %s", gpus->names, cuda, driver),
-             *nccl = version_text(gpus->nccl), *cudnn = version_text(gpus->cudnn),
-             *lacks = f->lacks_backward, *chosen = f->net.chosen;
+             *nccl = version_text(gpus->nccl), *chosen = f->net.chosen;
   const bool usable = f->cuda && gpus->driver > 0 && major >= ours, tcp = !strcmp(chosen, "Socket"),
              loads = *f->net.plugin, known = doctor_uses_gpus(f) && gpus->runtime > 0;
   /* clang-format off */
@@ -403,14 +401,6 @@ static void judge_gpus(const struct doctor_facts *f, struct finding *finding)
       FINE(NCCL_NET, *chosen, "%s%s", chosen, tcp ? " (TCP)" : ""),
       FINE(NCCL_NET, true, "%s%s; NCCL_DEBUG=INFO shows NCCL's choice",
            loads ? "plug-in for " : "no plug-in", f->net.plugin),
-      LINE(CUDNN, "cuDNN", !*cudnn || !*lacks, known, "%s", cudnn),
-      WARN(CUDNN, !*cudnn, SLUICE_WITHOUT_CUDNN),
-      FAULT(CUDNN, theirs != ours, " is for CUDA %d, Sluice for CUDA %d: put the fitting one first "
-            "in LD_LIBRARY_PATH", theirs, ours),
-      WARN(CUDNN, *lacks, " has no deterministic backward pass of attention for this GPU, so a "
-           "plain kernel computes it, which is slow: load cuDNN 9.18 or later, which Blackwell "
-           "needs (%s)", lacks),
-      OLDER(CUDNN, cudnn, f->built_cudnn),
   };
   /* clang-format on */
   APPLY(rules, finding);

@@ -391,7 +391,7 @@ static enum status version(int argc, char **argv)
       {"PCRE2", SLUICE_VERSION_PCRE2},  {"utf8proc", SLUICE_VERSION_UTF8PROC},
       {"zlib", SLUICE_VERSION_ZLIB},    {"Zstandard", SLUICE_VERSION_ZSTD},
       {"CUDA", SLUICE_VERSION_CUDA},    {"NCCL", SLUICE_VERSION_NCCL},
-      {"cuDNN", SLUICE_VERSION_CUDNN},  {"PAPI", SLUICE_VERSION_PAPI},
+      {"PAPI", SLUICE_VERSION_PAPI},
   };
   printf("sluice %s\n", PACKAGE_VERSION);
   printf("  %-10s %s\n", "commit", sluice_commit);

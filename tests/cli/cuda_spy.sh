@@ -1,7 +1,7 @@
 #!/bin/sh
 # A step on GPUs seen from outside, on one GPU and on two if there are two. Oracles: the plan that
 # `sluice plan` prints agrees with the ranges that profilers see, and with a trace. CUPTI by NVIDIA
-# shows the calls of the program, NCCL, cuBLASLt and cuDNN. From step 3 on no call allocates or
+# shows the calls of the program, NCCL and cuBLASLt. From step 3 on no call allocates or
 # frees memory. No thread waits that enqueues work on the GPU. The waits of the loop are counted:
 # spy.awk lists the allowed ones, and spy_judge.sh tests the judges.
 #

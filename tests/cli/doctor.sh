@@ -35,12 +35,12 @@ done
 if test "$(of_version CUDA)" = no || ! {
   cat /sys/bus/pci/devices/*/vendor 2> cat.err; cat /proc/driver/nvidia/version 2> cat.err; } |
   grep -qiE '^0x10de|nvidia'; then
-  test "$(grep -cE '^[a-z]*  *(CUDA-aware MPI|GPUs|NCCL|cuDNN)  ' one.txt)" = 1 || {
+  test "$(grep -cE '^[a-z]*  *(CUDA-aware MPI|GPUs|NCCL)  ' one.txt)" = 1 || {
     cat one.txt >&2; die "more than one line on GPUs that are not there"; }
   says one.txt '^ok *GPUs  *none '
   says one.txt '^ok *memlock |RDMA devices need'
 else
-  for what in 'CUDA-aware MPI' NCCL cuDNN; do says one.txt "^[a-z]* *$what  "; done
+  for what in 'CUDA-aware MPI' NCCL; do says one.txt "^[a-z]* *$what  "; done
 fi
 says one.txt "^[a-z]* *build  *sluice $("$SLUICE" --version | sed -n 's/^sluice //p'), "
 says one.txt "^ok *MPI  *$(of_version MPI), threads multiple"

@@ -34,7 +34,7 @@ for row in 0:2 1:1 2:2 8:2; do
   tail -n 1 "out$GPUS" | grep -q '^tests ' || die "quickstart.sh reports a lack where there is none"
 done
 
-echo 'warning  cuDNN           not in this build: attention is slow. Cure: pip' >> findings
+echo 'warning  NCCL            not in this build: data go through MPI. Cure: pip' >> findings
 sh ./quickstart.sh > out 2>&1
-tail -n 1 out | grep -qx 'cuDNN: not in this build: attention is slow. Cure: pip' ||
+tail -n 1 out | grep -qx 'NCCL: not in this build: data go through MPI. Cure: pip' ||
   { tail -n 3 out >&2; die "quickstart.sh does not name what the build lacks"; }
