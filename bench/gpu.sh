@@ -184,8 +184,6 @@ for name; do
     shard.prefetch=2 steps=12 warmup=2 ;;
   llama8b-keep) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 \
     steps=12 warmup=2 ;;
-  llama8b-tight) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 \
-    tiers.workspace=tight steps=12 warmup=2 ;;
   *) echo "there is no row $name" >&2; exit 2 ;;
   esac
 done

@@ -56,7 +56,7 @@ LLAMA8 = (
 # The published runs did not choose them.
 PINNED = (
     "shard.prefetch=1 shard.gathered=-1 tiers.params=device tiers.optimizer=device "
-    "tiers.working=gather tiers.workspace=fast"
+    "tiers.working=gather"
 ).split()
 STRATEGIES = {
     "FULL_SHARD": "full_shard",

@@ -4,13 +4,6 @@
 
 #include "device/cuda_work.h"
 
-static enum status lacks_room(const struct attention_backward *op, size_t need)
-{
-  return status_set(STATUS_INTERNAL,
-                    "the gradient of attention has a workspace of %zu bytes and needs at least %zu",
-                    op->work_bytes, need);
-}
-
 /* Kernels read op->first for every pair of tiles, so they get a copy in device memory. */
 static enum status fetch_first(struct lane *lane, struct attention *op)
 {
@@ -71,11 +64,7 @@ enum status cuda_attention_backward(struct lane *lane, const struct attention_ba
 {
   const struct gpu_launch launch = cuda_launch(lane);
   const enum cuda_work_kernel kernel = cuda_work_kernel(&lane->device->model, &op->forward, true);
-  const size_t need = kernel == CUDA_WORK_PLAIN ? cuda_work_plain(&op->forward)
-                                                : cuda_work_gradient_room(&op->forward).bytes;
   struct attention_backward copy = *op;
-  if (op->work_bytes > 0 && op->work_bytes < need)
-    return lacks_room(op, need);
   enum status status = fetch_first(lane, &copy.forward);
   if (kernel != CUDA_WORK_PLAIN)
     status = status ?: check_aligned(&copy);

@@ -358,11 +358,6 @@ const struct option deck_table[] = {
     {KEY(STRING, tiers.nvme, ""), .path = true, .example = "/local/scratch", .unhashed = true,
      .text = "Node-local folder for data offloaded to NVMe. Empty: nvme in run.dir, which is "
              "allowed for jobs on one node with a local file system."},
-    {CHOICE(tiers.workspace, "fast", LIST("fast", "tight")), .unhashed = true, .chosen = true,
-     .text = "Workspace of cuDNN's attention backward pass.\n"
-             "  fast  as much memory as the fastest algorithm needs\n"
-             "  tight  less memory while activations fill the GPU, which is slower; no effect on "
-             "Sluice's own Hopper kernel"},
     {CHOICE(tiers.working, "gather", LIST("gather", "keep")), .unhashed = true, .chosen = true,
      .text = "Whether the optimizer also writes working weights.\n"
              "  gather  no: each gather casts the fp32 masters to the compute type\n"
@@ -1130,7 +1125,6 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
   const enum deck_update update = update_of(deck, shape);
   *out = (struct deck_policy){
       .reduce_every_micro = reduce_every_micro(deck),
-      .tight = deck->tiers.workspace == DECK_WORKSPACE_TIGHT,
       .keep_working = !host && deck->tiers.working == DECK_WORKING_KEEP,
       .host_state = host,
       .params_full = host && deck->transfer.params == DECK_PARAMS_FULL && group > 1,

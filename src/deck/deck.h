@@ -27,7 +27,6 @@ enum deck_update {
 };
 enum deck_rounding { DECK_ROUND_NEAREST, DECK_ROUND_STOCHASTIC };
 enum deck_state { DECK_STATE_HOST, DECK_STATE_NVME };
-enum deck_workspace { DECK_WORKSPACE_FAST, DECK_WORKSPACE_TIGHT };
 enum deck_working { DECK_WORKING_GATHER, DECK_WORKING_KEEP };
 enum deck_residual { DECK_RESIDUAL_DEVICE, DECK_RESIDUAL_HOST, DECK_RESIDUAL_NVME };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
@@ -103,7 +102,6 @@ struct deck {
     enum deck_tier params, optimizer;
     char *activations; /* see deck_parse_activations() */
     char *nvme;
-    enum deck_workspace workspace;
     enum deck_working working;
     int64_t resident;
     enum deck_residual residual;
@@ -261,7 +259,6 @@ struct deck_units {
 struct deck_policy {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once per step */
   struct deck_pattern activations;
-  bool tight;        /* tiers.workspace=tight */
   bool keep_working; /* tiers.working=keep, with masters on the device */
   bool host_state;   /* masters, moments and gradients are in host memory */
   bool params_full;  /* with host_state: the shard group shares whole units, which each rank

@@ -53,7 +53,7 @@ size_t cuda_work_attention(const struct device_model *model, const struct attent
                            int threads)
 {
   (void)threads;
-  if (op->room == ATTENTION_FORWARD || cuda_work_kernel(model, op, true) == CUDA_WORK_PLAIN)
+  if (!op->backward || cuda_work_kernel(model, op, true) == CUDA_WORK_PLAIN)
     return cuda_work_plain(op);
   return cuda_work_gradient_room(op).bytes;
 }

@@ -92,10 +92,7 @@ struct matmul {
  * backward pass), k and v hold past + T tokens per sequence, and the queries belong to the last T.
  * Sequences of k and v are kv_batch_stride elements apart (0: contiguous), also if past is 0, when
  * a cache is first filled. With `first` [B, T], a query sees no token of its sequence before
- * first[b, t], which is at most t and does not decrease with t. It needs a past of 0. The `room` of
- * attention_workspace() selects the size at which both passes are fastest, the least for both, or
- * the need of the forward pass alone. */
-enum attention_room { ATTENTION_BEST, ATTENTION_TIGHT, ATTENTION_FORWARD };
+ * first[b, t], which is at most t and does not decrease with t. It needs a past of 0. */
 struct attention {
   int64_t batch, tokens, heads, kv_heads, head_width, window, past;
   const void *q, *k, *v;
@@ -104,14 +101,12 @@ struct attention {
   int64_t out_stride;
   float *lse;
   const int32_t *first; /* NULL: 0 */
-  enum attention_room room;
-  void *work; /* attention_workspace() bytes */
+  bool backward;        /* the workspace suffices for both passes; false: for the forward pass */
+  void *work;           /* attention_workspace() bytes */
 };
 /* Adds the gradients: dq, dk, dv (=, strides of their own). */
 struct attention_backward {
   struct attention forward; /* the same as in the forward pass; `out` is read */
-  size_t work_bytes;        /* of forward.work, at least those of ATTENTION_TIGHT; 0: those of
-                               ATTENTION_BEST */
   const void *dout;         /* stride out_stride */
   void *dq, *dk, *dv;
   int64_t dq_stride, dk_stride, dv_stride;

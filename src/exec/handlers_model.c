@@ -178,7 +178,6 @@ enum status run_backward(const struct call *call)
   pass.saved = use(call, BACKWARD_SAVED);
   pass.d = use(call, BACKWARD_D);
   pass.work = use(call, BACKWARD_WORK);
-  pass.work_bytes = use_bytes(call, BACKWARD_WORK);
   return status ? status : pass.model->ops->block_backward(&pass);
 }
 

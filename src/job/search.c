@@ -330,7 +330,6 @@ static const struct axis {
       "shard.gathered=1", "shard.gathered=0"}},
     {0, {2, 2}, {"tiers.working=gather", "tiers.working=keep"}},
     {0, {4, 4}, {"shard.prefetch=1", "shard.prefetch=2", "shard.prefetch=3", "shard.prefetch=0"}},
-    {SUMS, {0, 2}, {"tiers.workspace=fast", "tiers.workspace=tight"}},
     {0, {0}, {"tiers.residual=host", "tiers.residual=nvme"}},
     {0, {0}, {"shard.reduce=micro"}},
     {0, {0}, {"transfer.params=shard"}},

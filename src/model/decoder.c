@@ -185,7 +185,6 @@ struct backward_work {
   struct fp8_room fp8_down_weight; /* a: d turned [C, R]; b: the activation turned [F, R] */
   void *dactivation;               /* [R, part_of(F)] */
   void *scratch;
-  size_t scratch_bytes;
 };
 
 static int64_t larger(int64_t a, int64_t b)
@@ -348,8 +347,7 @@ static size_t saved_bytes(const struct model *model, struct model_shape s)
 /* The first block sees furthest, and the last may have a window. A device may have to prepare for
  * both. */
 static size_t attention_scratch(const struct sizes *n, const struct device_model *device,
-                                struct model_shape s, enum attention_room room, bool decode,
-                                int threads)
+                                struct model_shape s, bool backward, bool decode, int threads)
 {
   const int blocks = n->model->blocks,
             step = n->model->config.window && blocks > 1 ? blocks - 1 : blocks;
@@ -358,7 +356,7 @@ static size_t attention_scratch(const struct sizes *n, const struct device_model
     const int unit = model_unit_of(n->model, block);
     struct attention op =
         attention_of(n, unit, s, &(struct saved){0}, &(struct turned){0}, NULL, NULL);
-    op.room = room;
+    op.backward = backward;
     most = more_bytes(most, decode ? cache_scratch(n->model, device, op, threads)
                                    : device->attention_workspace(device, &op, threads));
   }
@@ -366,15 +364,14 @@ static size_t attention_scratch(const struct sizes *n, const struct device_model
 }
 
 static size_t backward_scratch(const struct sizes *n, const struct device_model *device,
-                               const struct norm *norm, struct model_shape s,
-                               enum attention_room room, int threads)
+                               const struct norm *norm, struct model_shape s, int threads)
 {
   const struct model_config *c = &n->model->config;
   const size_t norms = norm_workspace(norm, device, n->R),
                heads = has(n->model, FEATURE_QK_NORM)
                            ? device->norm_workspace(device, false, n->R, c->heads, c->head_width)
                            : 0,
-               attention = attention_scratch(n, device, s, room, false, threads);
+               attention = attention_scratch(n, device, s, true, false, threads);
   return more_bytes(attention, more_bytes(norms, heads));
 }
 
@@ -385,7 +382,7 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
 {
   const struct head head = head_bind(model, (struct model_params){0}, NULL);
   const struct sizes n = sizes_of(model, s);
-  const bool backward = what == WORK_BACKWARD || what == WORK_BACKWARD_TIGHT;
+  const bool backward = what == WORK_BACKWARD;
   struct carve total = {0};
   size_t scratch = 0;
   if (what == WORK_LOSS || what == WORK_LOSS_GRADIENT || what == WORK_LOGITS)
@@ -401,11 +398,8 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
   if (!backward)
     lay_forward(&total, &n);
   if (total.used < SIZE_MAX)
-    scratch =
-        backward
-            ? backward_scratch(&n, device, &head.norm, s,
-                               what == WORK_BACKWARD ? ATTENTION_BEST : ATTENTION_TIGHT, threads)
-            : attention_scratch(&n, device, s, ATTENTION_FORWARD, what == WORK_DECODE, threads);
+    scratch = backward ? backward_scratch(&n, device, &head.norm, s, threads)
+                       : attention_scratch(&n, device, s, false, what == WORK_DECODE, threads);
   carve(&total, 1, (int64_t)scratch, 1);
   return total.used;
 }
@@ -710,7 +704,6 @@ static void backward_heads(const struct run *run, const struct attention *attent
   void *const dk = (void *)element_at(w->dqkv, run->n.heads, type);
   void *const dv = (void *)element_at(w->dqkv, run->n.heads + run->n.keys, type);
   const struct attention_backward op = {.forward = *attention,
-                                        .work_bytes = w->scratch_bytes,
                                         .dout = w->dattended,
                                         .dq = w->dqkv,
                                         .dk = dk,
@@ -751,8 +744,7 @@ static enum status block_backward(const struct model_call *call)
   struct backward_work w = lay_backward(&room, &run.n, unit->fp8);
   const struct attention attention = attention_of(&run.n, call->unit, call->shape, &run.saved,
                                                   &w.turned, call->batch.first, w.scratch);
-  status = carve_rest(&room, call->work_bytes, &w.scratch_bytes);
-  if (!status && !call->accumulate)
+  if (!call->accumulate)
     status = unit_zero_gaps(unit, call->lane, call->grads);
   if (has(model, FEATURE_SWIGLU))
     backward_mlp(&run, &w, call->d);

@@ -116,11 +116,10 @@ struct model_params {
 
 /* FORWARD suffices for every block_forward without a cache. FORWARD_SAVED, which is less, suffices
  * for calls with `saved`. DECODE: block_forward with a cache, of up to s.T tokens after any past.
- * BACKWARD_TIGHT: the least for block_backward, which is slower. BACKWARD: the size at which it is
- * fastest. */
+ */
 /* clang-format off */
 enum model_work {
-  WORK_FORWARD, WORK_BACKWARD, WORK_BACKWARD_TIGHT, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS,
+  WORK_FORWARD, WORK_BACKWARD, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS,
   WORK_FORWARD_SAVED, WORK_DECODE
 };
 /* clang-format on */
@@ -143,7 +142,6 @@ struct model_call {
   struct exactsum *loss;
   float *logits;
   void *work;
-  int64_t work_bytes;
 };
 
 /* The passes of all architectures. Pointers of parameters and gradients are the unit's flat buffer
@@ -173,8 +171,7 @@ struct model_ops {
    * this block. The keys and values of the new tokens are added to the cache (cache_bytes(); past +
    * T <= capacity). Then x_out may differ in its last bits. */
   enum status (*block_forward)(const struct model_call *call);
-  /* d [R, C] is the gradient by x_out on entry, by x_in on return. `saved` is only read.
-   * work_bytes: bytes of work, from WORK_BACKWARD_TIGHT to WORK_BACKWARD. */
+  /* d [R, C] is the gradient by x_out on entry, by x_in on return. `saved` is only read. */
   enum status (*block_backward)(const struct model_call *call);
   /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each
    * row's loss, times batch.weights, to the sum `loss` of its sequence's batch.sources (exact; over

@@ -23,17 +23,6 @@ void carve_beyond(struct carve *from, const struct carve *copy)
     from->used = copy->used;
 }
 
-enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out)
-{
-  if (bytes < 0 || (size_t)bytes <= from->used)
-    return status_set(STATUS_INTERNAL,
-                      "a pass through a block has %" PRId64
-                      " bytes of workspace, and needs more than %zu",
-                      bytes, from->used);
-  *out = (size_t)bytes - from->used;
-  return STATUS_OK;
-}
-
 int64_t shape_rows(struct model_shape s)
 {
   int64_t rows;

@@ -16,8 +16,6 @@ struct carve {
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element);
 /* Moves the end past the pieces that were cut from a copy. */
 void carve_beyond(struct carve *from, const struct carve *copy);
-/* The rest of `bytes` after the pieces, at least one byte. */
-enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out);
 
 int64_t shape_rows(struct model_shape s); /* B * T, at most INT64_MAX */
 

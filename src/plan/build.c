@@ -521,24 +521,12 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
         b->plan->batch[visit->micro].first);
 }
 
-/* Memory is full until the first activations are released. Until then a backward pass in tight room
- * lowers the step's peak, but it takes longer (tests/gpu/bench_ops). If both rooms are equal, as on
- * Hopper, nothing changes. */
-static int64_t backward_room(const struct builder *b, int u)
-{
-  const int64_t more = b->size.work_backward - b->size.work_backward_tight,
-                given_back = (model_last_unit(b->model) - u) * b->size.saved;
-  return !b->plan->unit[u].policy.tight || build_recomputes(b, u) || given_back >= more
-             ? b->size.work_backward
-             : b->size.work_backward_tight;
-}
-
 static void emit_backward(struct builder *b, const struct visit *visit, int params)
 {
   const int u = visit->unit;
   if (build_recomputes(b, u))
     emit_recompute(b, visit, params);
-  const int work = build_work(b, backward_room(b, u));
+  const int work = build_work(b, b->size.work_backward);
   struct instr *backward =
       BUILD(b, OP_BACKWARD, u, visit->micro, params, b->unit[u].x_in, b->unit[u].saved,
             b->d[visit->micro], work, -1, b->plan->unit[u].scales,
@@ -625,7 +613,7 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
     build_reduce_pending(b, m - 1);
   if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds)) {
     build_add_pending(b, u, m);
-    if (b->host || b->plan->unit[u].policy.tight)
+    if (b->host)
       build_reduce_pending(b, m);
   }
   if (visit->op != OP_BACKWARD)
@@ -715,7 +703,6 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   if (status)
     return status;
   b.plan->input = *input;
-  b.plan->tight_saves = b.size.work_backward - b.size.work_backward_tight;
   b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;
   alloc(&b);
   if (!b.status)

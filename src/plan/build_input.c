@@ -108,7 +108,6 @@ enum status build_measure(const struct plan_input *input, struct sizes *size)
   } works[] = {{WORK_FORWARD, &size->work_forward},
                {WORK_FORWARD_SAVED, &size->work_forward_saved},
                {WORK_BACKWARD, &size->work_backward},
-               {WORK_BACKWARD_TIGHT, &size->work_backward_tight},
                {generates                   ? WORK_LOGITS
                 : input->mode == PLAN_TRAIN ? WORK_LOSS_GRADIENT
                                             : WORK_LOSS,

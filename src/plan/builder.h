@@ -18,8 +18,8 @@ struct window {
 };
 
 struct sizes {
-  int64_t x, saved, work_forward, work_forward_saved, work_backward, work_backward_tight, work_loss,
-      logits, work_decode, cache;
+  int64_t x, saved, work_forward, work_forward_saved, work_backward, work_loss, logits, work_decode,
+      cache;
 };
 
 /* Buffers of a unit, -1: none. */

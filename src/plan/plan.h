@@ -272,7 +272,6 @@ struct plan_batch {
 
 struct plan {
   struct plan_input input; /* as given; without sharding, shape is one group of all ranks */
-  int64_t tight_saves; /* bytes of a backward pass's workspace that policy.tight saves, 0: none */
   int n, buffers;
   struct instr *instr;
   struct plan_buffer *buffer;

@@ -472,7 +472,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
       .gather_once = gathers_once(input, unit),
       .each_micro = input->shape.micros > 1 &&
                     (asked->host_state || (group_of(input) > 1 && asked->reduce_every_micro)),
-      .tight = asked->tight, .keep = keep_of(input, unit)};
+      .keep = keep_of(input, unit)};
   /* clang-format on */
   set_place(input, unit, &policy);
   set_codecs(input, unit, &policy);

@@ -60,7 +60,6 @@ struct unit_policy {
   bool each_micro;  /* gradients are reduced after each of several micro-batches, or once a step */
   enum timing timing;
   bool waits; /* its update runs after the backward pass, in the next forward pass */
-  bool tight; /* the backward pass takes the least room while activations fill the memory */
   enum deck_keep keep; /* of a block, from its forward to its backward pass */
 };
 

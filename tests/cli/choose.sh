@@ -108,7 +108,7 @@ fi
 # A host has no tier to choose, so that nothing is measured if the other keys are set.
 fresh_cache host
 # shellcheck disable=SC2086 # words
-train 2 host $all tiers.params=auto tiers.optimizer=auto tiers.resident=auto tiers.workspace=auto
+train 2 host $all tiers.params=auto tiers.optimizer=auto tiers.resident=auto
 test -z "$(ls "$XDG_CACHE_HOME")" || die "rates are measured although a host has no choice"
 
 # The words of the log pin the choice: nothing is chosen, and no rate is looked up.

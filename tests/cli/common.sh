@@ -59,8 +59,7 @@ END
 
 # Words for the defaults of the keys that the program chooses, except data.micro_batch.
 pinned="shard.strategy=full_shard shard.prefetch=1 shard.gathered=-1 tiers.params=device \
-tiers.optimizer=device tiers.activations=keep tiers.workspace=fast tiers.working=gather \
-tiers.resident=0"
+tiers.optimizer=device tiers.activations=keep tiers.working=gather tiers.resident=0"
 
 # with_rates KEY=VALUE...: makes a file of these rates, and prints rates=FILE for sluice plan.
 with_rates() {

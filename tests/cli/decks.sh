@@ -52,7 +52,7 @@ mistral-7b 7,241,732,096
 LIST
 
 # What the decks leave to the program.
-rest="shard.gathered=-1 tiers.workspace=fast tiers.working=gather tiers.resident=0"
+rest="shard.gathered=-1 tiers.working=gather tiers.resident=0"
 
 # Masters in host memory: 4 bytes of a parameter there, its moments in their type, and where the
 # device computes in bf16 a working copy; nothing of it on the device. With one copy for all ranks

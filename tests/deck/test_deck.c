@@ -191,7 +191,6 @@ static void describe(const struct deck_shape *shape, const struct deck_policy *p
     const char *name;
     double value, usual;
   } rows[] = {{"each_micro", policy->reduce_every_micro},
-              {"tight", policy->tight},
               {"keep_working", policy->keep_working},
               {"host_state", policy->host_state},
               {"params_full", policy->params_full},

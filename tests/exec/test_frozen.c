@@ -187,7 +187,6 @@ struct hand {
   struct model_shape shape;
   float *grads[MOST_UNITS];
   void *x[JOB_BLOCKS + 1], *saved[JOB_BLOCKS + 1], *d, *work;
-  int64_t backward_bytes; /* of work */
   int32_t tokens[JOB_BATCH * JOB_SEQUENCE], targets[JOB_BATCH * JOB_SEQUENCE];
 };
 
@@ -210,8 +209,6 @@ static void hand_create(struct hand *h, const struct job *job)
   }
   h->d = job_hand_room(&h->base, stream);
   h->work = job_hand_room(&h->base, most);
-  h->backward_bytes =
-      (int64_t)model->ops->work_bytes(model, &job->device->model, h->shape, WORK_BACKWARD, 1);
   for (int i = 0; i < JOB_BATCH * JOB_SEQUENCE; i++) {
     h->tokens[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE);
     h->targets[i] = job_token(0, i / JOB_SEQUENCE, i % JOB_SEQUENCE + 1);
@@ -250,7 +247,6 @@ static void hand_run(struct hand *h)
   call.d = h->d;
   call.grads = h->grads[head];
   must(ops->head_loss(&call));
-  call.work_bytes = h->backward_bytes;
   for (int u = JOB_BLOCKS; u >= 1; u--) {
     call.unit = u;
     call.params.flat = h->base.params[u];

@@ -239,8 +239,7 @@ static void bench_products(const struct model *m)
 
 /* --- attention ----------------------------------------------------------- */
 
-static struct attention_backward attention_of(const struct model *m, struct cut *cut,
-                                              enum attention_room which)
+static struct attention_backward attention_of(const struct model *m, struct cut *cut, bool backward)
 {
   const int64_t rows = m->B * m->T, stride = (m->H + 2 * m->K) * m->D, k = m->H * m->D,
                 v = k + m->K * m->D;
@@ -248,10 +247,9 @@ static struct attention_backward attention_of(const struct model *m, struct cut 
   struct attention op = {.batch = m->B, .tokens = m->T, .heads = m->H, .kv_heads = m->K};
   op.head_width = m->D, op.q = qkv, op.k = qkv ? qkv + k : NULL, op.v = qkv ? qkv + v : NULL;
   op.q_stride = stride, op.k_stride = stride, op.v_stride = stride, op.out = half(cut, rows * k);
-  op.out_stride = k, op.lse = single(cut, rows * m->H), op.room = which;
-  const size_t work_bytes = device->model.attention_workspace(&device->model, &op, 1);
-  op.work = take(cut, (int64_t)work_bytes, 1);
-  struct attention_backward back = {.forward = op, .work_bytes = work_bytes, .dq = dqkv};
+  op.out_stride = k, op.lse = single(cut, rows * m->H), op.backward = backward;
+  op.work = take(cut, (int64_t)device->model.attention_workspace(&device->model, &op, 1), 1);
+  struct attention_backward back = {.forward = op, .dq = dqkv};
   back.dout = half(cut, rows * k), back.dk = dqkv ? dqkv + k : NULL;
   back.dv = dqkv ? dqkv + v : NULL;
   back.dq_stride = back.dk_stride = back.dv_stride = stride;
@@ -260,13 +258,13 @@ static struct attention_backward attention_of(const struct model *m, struct cut 
 
 MEASURED(attention_forward)
 {
-  const struct attention_backward op = attention_of(m, cut, ATTENTION_FORWARD);
+  const struct attention_backward op = attention_of(m, cut, false);
   CALL(attention, &op.forward);
 }
 
 MEASURED(attention_backward)
 {
-  const struct attention_backward op = attention_of(m, cut, ATTENTION_BEST);
+  const struct attention_backward op = attention_of(m, cut, true);
   CALL(attention_backward, &op);
 }
 
@@ -702,7 +700,7 @@ MEASURED(block_backward)
   gradients(m, cut, m->C, m->gpt2 ? m->F : 2 * m->F, INPUT, m->gpt2);
   norm_backward(m, cut, NULL);
   gradients(m, cut, m->H * m->D, m->C, INPUT, m->gpt2);
-  attention_backward(m, cut, (int64_t[]){ATTENTION_BEST});
+  attention_backward(m, cut, NULL);
   if (!m->gpt2)
     turn(m, cut, NULL);
   gradients(m, cut, m->C, (m->H + 2 * m->K) * m->D, INPUT, m->qkv_bias);

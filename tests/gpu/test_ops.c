@@ -907,11 +907,11 @@ GPU_TEST(test_kernels_of_attention)
 #undef KERNELS
 }
 
-static size_t room_for(struct heads *heads, enum attention_room which)
+static size_t room_for(struct heads *heads, bool backward)
 {
-  heads->op.room = which;
+  heads->op.backward = backward;
   const size_t bytes = gpu->model.attention_workspace(&gpu->model, &heads->op, 1);
-  heads->op.room = ATTENTION_BEST;
+  heads->op.backward = true;
   return bytes;
 }
 
@@ -931,7 +931,7 @@ GPU_TEST(test_trivial_tables)
   struct heads heads = heads_make(B, T, 2, 1, 32);
   double *loss = scratch(gpu, R * sizeof *loss);
   void *made[2][MADE];
-  heads.op.work = scratch(gpu, room_for(&heads, ATTENTION_BEST));
+  heads.op.work = scratch(gpu, room_for(&heads, true));
   for (int given = 0; given < 2; given++) {
     const struct embedding rows = {R, T, C, V, T, tokens.there, given ? places.there : NULL};
     const struct rope rope = {R,        T,     0,      1, C, C, given ? places.there : NULL,
@@ -969,7 +969,6 @@ static void gradient_within(struct heads *heads, size_t bytes, unsigned char *ou
   must_cuda(cudaDeviceSynchronize());
   heads->back.forward = heads->op;
   heads->back.forward.work = work;
-  heads->back.work_bytes = bytes;
   must(gpu->ops->attention_backward(gpu_lane, &heads->back));
   must_cuda(cudaDeviceSynchronize());
   must_cuda(cudaMemcpy(out, heads->dqkv.there, (size_t)heads->dqkv.n * dtype_size(compute),
@@ -977,13 +976,6 @@ static void gradient_within(struct heads *heads, size_t bytes, unsigned char *ou
   must_cuda(cudaMemcpy(got, work + bytes, BEHIND, cudaMemcpyDeviceToHost));
   assert_memory_equal(got, want, BEHIND);
   drop(gpu, work);
-}
-
-static void expect_more_room_wanted(struct heads *heads)
-{
-  heads->back.work_bytes = 1;
-  must_fail(gpu->ops->attention_backward(gpu_lane, &heads->back), STATUS_INTERNAL,
-            "has a workspace of 1 bytes");
 }
 
 /* Builds have kernels for Hopper, unless they were asked for others'. */
@@ -1004,9 +996,8 @@ static void check_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
   const int multiprocessors = facts->multiprocessors,
             some[] = {multiprocessors, 1, 7, multiprocessors - 1, multiprocessors};
   struct heads heads = heads_make(B, T, H, K, D);
-  const size_t need = room_for(&heads, ATTENTION_BEST),
-               forward = room_for(&heads, ATTENTION_FORWARD);
-  const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute);
+  const size_t need = room_for(&heads, true), forward = room_for(&heads, false),
+               bytes = (size_t)heads.dqkv.n * dtype_size(compute);
   unsigned char *want = scratch(host, bytes), *got = scratch(host, bytes);
   const int32_t *zeros = scratch(gpu, (size_t)(B * T) * sizeof *zeros);
   heads.op.work = scratch(gpu, forward);
@@ -1022,8 +1013,6 @@ static void check_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
                (long long)T, (long long)D, some[i]);
   }
   facts->multiprocessors = multiprocessors;
-  expect_more_room_wanted(&heads);
-  heads.back.work_bytes = 0;
   heads.back.dq = (char *)heads.back.dq + 2;
   must_fail(gpu->ops->attention_backward(gpu_lane, &heads.back), STATUS_INTERNAL,
             "must be multiples of 16 bytes");
@@ -1043,7 +1032,7 @@ GPU_TEST(test_bits_of_attention)
     check_bits(1, 900, 4, 2, 256);
   }
   struct heads one = heads_make(1, 2048, 4, 2, 128), two = heads_make(1, 4096, 4, 2, 128);
-  assert_true(room_for(&two, ATTENTION_BEST) < 2 * room_for(&one, ATTENTION_BEST) + 4096);
+  assert_true(room_for(&two, true) < 2 * room_for(&one, true) + 4096);
 }
 
 /* --- embedding, classifier, optimizer ------------------------------------ */

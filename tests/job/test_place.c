@@ -166,7 +166,6 @@ TEST(a_device_apart_is_asked_for_its_memory)
   sized_open(&sized, true);
   sized.plan.persistent_bytes[TIER_DEVICE] = INT64_C(3) * GI;
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(2) * GI;
-  sized.plan.tight_saves = 1;
   struct job_limits limits = no_limits;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   bounded(&sized, &limits, &limits.device, INT64_C(5) * GI,

@@ -228,7 +228,7 @@ static void run(struct engine *e, const struct room *room,
                 struct model_call call)
 {
   const size_t bytes = room->work_bytes[what];
-  call.work = engine_alloc(e, bytes), call.work_bytes = (int64_t)bytes;
+  call.work = engine_alloc(e, bytes);
   call.batch = room->in;
   must(pass(&call));
   engine_free(e, call.work, bytes);

@@ -101,7 +101,7 @@ static void run_block(const struct way *way, struct made *out)
   fill(x, "x", 1);
   fill(out->d, "d", 1e-3f);
   call.x_in = x, call.x_out = y, call.saved = engine_alloc(e, kept), call.d = out->d;
-  call.work = engine_alloc(e, forward), call.work_bytes = (int64_t)backward;
+  call.work = engine_alloc(e, forward);
   must(ops->block_forward(&call));
   engine_free(e, call.work, forward);
   call.work = engine_alloc(e, backward);

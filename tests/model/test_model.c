@@ -291,7 +291,6 @@ TEST(test_sizes)
   assert_true(ops->saved_bytes(e.model, huge) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_FORWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD, 1) == SIZE_MAX);
-  assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
   const struct model_shape large = {.B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
                                     .T = 16}; /* the activations alone are possible, but not
                                                  together with the workspace of a pass */
@@ -318,109 +317,6 @@ TEST(test_decoder_sizes)
     if (what < WORK_LOSS || what > WORK_LOGITS)
       assert_true(ops->work_bytes(e.model, &e.device->model, huge, what, 1) == SIZE_MAX);
   engine_destroy(&e);
-}
-
-/* Attention that makes use of much room, of less, or in its forward pass of none, and remembers
- * what its gradient was given. */
-static const size_t room_for[] = {
-    [ATTENTION_BEST] = 1 << 20, [ATTENTION_TIGHT] = 1 << 18, [ATTENTION_FORWARD] = 0};
-static struct {
-  const struct device_ops *real;
-  size_t (*real_workspace)(const struct device_model *model, const struct attention *op,
-                           int threads);
-  const char *work;
-  size_t bytes;
-} watch;
-
-static size_t roomy_workspace(const struct device_model *model, const struct attention *op,
-                              int threads)
-{
-  return room_for[op->room] + watch.real_workspace(model, op, threads);
-}
-
-static enum status watched_gradient(struct lane *lane, const struct attention_backward *op)
-{
-  watch.work = op->forward.work;
-  watch.bytes = op->work_bytes;
-  return watch.real->attention_backward(lane, op);
-}
-
-/* One block's pass back in `bytes` of work; a sum of what comes out. */
-static double pass_back(struct engine *e, struct model_shape s, const void *x, void *saved,
-                        size_t bytes)
-{
-  const size_t stream = model_stream_bytes(e->model, s);
-  float *d = engine_alloc(e, stream);
-  char *work = engine_alloc(e, bytes);
-  double sum = 0;
-  for (size_t i = 0; i < stream / sizeof *d; i++)
-    d[i] = (float)(i % 17) - 8;
-  struct model_call call = engine_call(e, 1, s);
-  call.x_in = x, call.saved = saved, call.d = d, call.work = work, call.work_bytes = (int64_t)bytes;
-  must(e->model->ops->block_backward(&call));
-  assert_ptr_equal(watch.work + watch.bytes, work + bytes); /* all that is left */
-  for (size_t i = 0; i < stream / sizeof *d; i++)
-    sum += (double)d[i] * (double)(i % 13);
-  engine_free(e, work, bytes);
-  engine_free(e, d, stream);
-  return sum;
-}
-
-static void check_tight_room(struct engine *e)
-{
-  const struct model_ops *ops = e->model->ops;
-  const struct model_shape s = {.B = 2, .T = 16};
-  const size_t stream = model_stream_bytes(e->model, s), kept = ops->saved_bytes(e->model, s),
-               forward = ops->work_bytes(e->model, &e->device->model, s, WORK_FORWARD_SAVED, 1);
-  struct device_ops watching = *e->device->ops;
-  watch.real = e->device->ops;
-  watch.real_workspace = e->device->model.attention_workspace;
-  e->device->model.attention_workspace = roomy_workspace;
-  watching.attention_backward = watched_gradient;
-  e->device->ops = &watching;
-  const size_t best = ops->work_bytes(e->model, &e->device->model, s, WORK_BACKWARD, 1),
-               tight = ops->work_bytes(e->model, &e->device->model, s, WORK_BACKWARD_TIGHT, 1);
-  assert_int_equal(best - tight, room_for[ATTENTION_BEST] - room_for[ATTENTION_TIGHT]);
-  assert_int_equal(ops->work_bytes(e->model, &e->device->model, s, WORK_FORWARD_SAVED, 1), forward);
-
-  float *x = engine_alloc(e, stream);
-  void *saved = engine_alloc(e, kept), *work = engine_alloc(e, forward);
-  for (size_t i = 0; i < stream / sizeof *x; i++)
-    x[i] = (float)(i % 11) - 5;
-  struct model_call call = engine_call(e, 1, s);
-  call.x_in = x, call.saved = saved, call.work = work, call.d = x;
-  must(ops->block_forward(&call));
-  const double want = pass_back(e, s, x, saved, best);
-  assert_true(watch.bytes >= room_for[ATTENTION_BEST]);
-  assert_true(pass_back(e, s, x, saved, tight) == want);
-  assert_in_range(watch.bytes, room_for[ATTENTION_TIGHT], room_for[ATTENTION_BEST]);
-  assert_true(pass_back(e, s, x, saved, (tight + best) / 2) == want);
-  for (int64_t bytes = -1; bytes <= 64; bytes += 65) {
-    call.work_bytes = bytes;
-    must_fail(ops->block_backward(&call), STATUS_INTERNAL, "bytes of workspace");
-  }
-  engine_free(e, work, forward);
-  engine_free(e, saved, kept);
-  engine_free(e, x, stream);
-  e->device->ops = watch.real;
-  e->device->model.attention_workspace = watch.real_workspace;
-}
-
-/* Oracle: what the device's attention asks for, and the end of the memory that a block was given.
- */
-TEST(test_tight_room)
-{
-  for (int i = 0; i < 2; i++) {
-    struct engine e;
-    engine_create(i ? small_qwen3 : little, 1, &e);
-    check_tight_room(&e);
-    assert_int_equal(
-        e.model->ops->work_bytes(e.model, &e.device->model, (struct model_shape){.B = 2, .T = 16},
-                                 WORK_BACKWARD, 1),
-        e.model->ops->work_bytes(e.model, &e.device->model, (struct model_shape){.B = 2, .T = 16},
-                                 WORK_BACKWARD_TIGHT, 1));
-    engine_destroy(&e);
-  }
 }
 
 static size_t window_workspace(const struct device_model *model, const struct attention *op,

@@ -29,9 +29,9 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
                          struct model_shape s, enum model_work what, int threads)
 {
   static const size_t per_row[] = {
-      [WORK_FORWARD] = 200, [WORK_BACKWARD] = 350,      [WORK_BACKWARD_TIGHT] = 300,
-      [WORK_LOSS] = 388,    [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96,
-      [WORK_DECODE] = 144,  [WORK_FORWARD_SAVED] = 200};
+      [WORK_FORWARD] = 200,       [WORK_BACKWARD] = 350, [WORK_LOSS] = 388,
+      [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96,    [WORK_DECODE] = 144,
+      [WORK_FORWARD_SAVED] = 200};
   (void)model, (void)device, (void)threads;
   return (size_t)(s.B * s.T) * per_row[what];
 }
@@ -194,7 +194,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
           .host_state = point->host, .params_full = point->params_full,
           .cpu_reduce = point->cpu_reduce, .one_node = point->one_node,
           .immediate = point->immediate, .speculative = point->speculative,
-          .tight = point->tight, .moments = point->moments, .grads.codec = point->codec,
+          .moments = point->moments, .grads.codec = point->codec,
           .feedback = point->feedback, .frozen = point->base,
           .weights = {.codec = point->weights, .values = point->values},
           .difference = point->difference, .residual = point->residual, .units = mixed,
@@ -233,7 +233,6 @@ static const struct word words[] = {
     {"freeze", CHOICE, AT(freeze), LIST("nothing", "odd", "low", "middle", "but_head")},
     {"bf16", FLAG, AT(half), NULL},
     {"fp8", FLAG, AT(fp8), NULL},
-    {"tight", FLAG, AT(tight), NULL},
     {"host", FLAG, AT(host), NULL},
     {"params_full", FLAG, AT(params_full), NULL},
     {"cpu_reduce", FLAG, AT(cpu_reduce), NULL},

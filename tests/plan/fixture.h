@@ -28,7 +28,6 @@ struct point {
   enum freeze freeze;
   bool half;  /* on fixture_half */
   bool fp8;   /* and with products of all blocks but h.1 in fp8 */
-  bool tight; /* backward passes take less room while activations fill the memory */
   bool host, params_full, cpu_reduce, one_node, immediate; /* host: masters in host memory */
   bool speculative;
   double nvme_state;

@@ -438,21 +438,6 @@ static int64_t room_of_backward(const struct plan *plan, int unit)
   return plan->buffer[backward->use[BACKWARD_WORK].buffer].bytes;
 }
 
-/* Oracle: what the fixture's blocks ask for. Only the backward pass of the last block is tight. It
- * is the first one, and after it the memory that it has freed is available. */
-TEST(backward_passes_are_tight_where_memory_is_full)
-{
-  MODEL tower;
-  fixture_model(&tower, 6);
-  for (int tight = 0; tight < 2; tight++) {
-    PLAN plan = plan_of(&tower, 0, "full_shard ranks=2 tight=%d", tight);
-    const int64_t best = room_of_backward(plan, 1);
-    assert_int_equal(7 * room_of_backward(plan, 6), (tight ? 6 : 7) * best);
-    for (int u = 2; u < 6; u++)
-      assert_int_equal(room_of_backward(plan, u), best);
-  }
-}
-
 TEST(the_device_does_not_grow_with_depth)
 {
   for (int prefetch = 0; prefetch < 4; prefetch++)

@@ -332,14 +332,14 @@ TEST(the_gradient_of_a_head_leaves_first_where_memory_counts)
 {
   MODEL tower;
   fixture_model_of(&tower, 6, fixture_point("ranks=2 group=0 micros=0 untied"));
-  for (int choice = 0; choice < 7;
-       choice++) { /* on the device, there in tight room, and on the host reduced by devices, by
-                      hosts, by hosts in memory that they share; also alone */
-    const bool host = choice >= 2, alone = choice == 5, cut = choice == 6;
-    const struct point point = *fixture_point("full_shard ranks=%d prefetch=1 micros=%d untied "
-                                              "tight=%d host=%d cpu_reduce=%d one_node=%d",
-                                              alone ? 1 : 2, cut ? 2 : 1, choice == 1, host,
-                                              choice == 3 || choice == 4, choice == 4);
+  for (int choice = 0; choice < 6; choice++) { /* on the device, and on the host reduced by devices,
+                                                  by hosts, by hosts in memory that they share; also
+                                                  alone */
+    const bool host = choice >= 1, alone = choice == 4, cut = choice == 5;
+    const struct point point =
+        *fixture_point("full_shard ranks=%d prefetch=1 micros=%d untied "
+                       "host=%d cpu_reduce=%d one_node=%d",
+                       alone ? 1 : 2, cut ? 2 : 1, host, choice == 2 || choice == 3, choice == 3);
     PLAN plan = fixture_plan(&tower, &point, 0);
     for (int m = 0; m < point.micros; m++) {
       const int head = 7, micro = cut ? m : -1, first = fixture_find(plan, OP_BACKWARD, 6, m);
