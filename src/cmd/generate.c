@@ -5,15 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/mem.h"
-#include "cmd/cmd.h"
+#include "cmd/language.h"
 #include "cmd/script.h"
 #include "io/text/file.h"
 #include "io/text/json.h"
 #include "job/model_source.h"
 #include "job/weights.h"
-#include "train/data.h"
 
 enum { PROMPT_MOST_BYTES = 64 << 20, CONFIG_MOST_BYTES = 1 << 20 };
 
@@ -60,83 +58,12 @@ static const struct option table[] = {
      .text = "Sample among the likeliest tokens with this total probability. top_k is applied "
              "first. 1: all tokens."},
     {"seed", OPTION_INT, AT(seed), "1", .least = 0, .most = 9e15, .text = "Seed of the sampling."},
-    {"tokenizer", OPTION_STRING, AT(tokenizer), "", .path = true,
-     .text = "Tokenizer, if it is not the model's own. It is bytes, gpt2, or a folder with "
-             "tokenizer.json or with vocab.json and merges.txt. Empty: the tokenizer of the model "
-             "folder or of the training data."},
-    {"tokenizer_dir", OPTION_STRING, AT(tokenizer_dir), "", .path = true, .rare = true,
-     .text = "Folder with vocab.json and merges.txt. For tokenizer=gpt2 and for data whose folder "
-             "does not have these files."},
+    LANGUAGE_OPTIONS,
     {.name = NULL},
 };
 // clang-format on
 
-/* ---- rank 0: tokenizer, ends, prompt */
-
-/* The tokenizer comes from the option, else from the model folder, else from the data (`set`, NULL:
- * none). The model folder may be the one that the run began with. *folder is mem_free()d, NULL for
- * bytes. */
-static enum status choose(const struct values *values, const struct source *source,
-                          const struct token_set *set, struct tokenizer_id *id, char **folder)
-{
-  const char *home = source->deck.train.init, *data = options_first(&source->deck.data.train);
-  const char *name = tokenizer_in_folder(home),
-             *own = *values->tokenizer_dir ? values->tokenizer_dir : data;
-  if (*values->tokenizer) {
-    const enum status status =
-        tokenizer_find(values->tokenizer, values->tokenizer_dir, &name, folder);
-    if (status)
-      return status;
-  } else if (!name && !set) {
-    return status_usage(
-        "no tokenizer found: neither the model nor %s has one; set tokenizer=bytes or "
-        "tokenizer=FOLDER",
-        *data ? data : "data.train");
-  } else {
-    *folder = mem_strdup(name ? home : own);
-    if (!*folder)
-      return STATUS_MEMORY;
-  }
-  if (name)
-    snprintf(id->name, sizeof id->name, "%s", name);
-  else
-    *id = token_set_stream(set).tokenizer;
-  return STATUS_OK;
-}
-
-/* Ids of another tokenizer mean other texts than the model learned. Only an explicit tokenizer= may
- * use one. */
-static enum status compare(const struct values *values, const struct tokenizer *tokenizer,
-                           const struct data_maker *maker)
-{
-  const struct tokenizer_id id = tokenizer_id(tokenizer);
-  if (tokenizer_compare(&id, &maker->id) != TOKENIZER_OTHER)
-    return STATUS_OK;
-  const enum status status =
-      status_usage("this tokenizer (%s) is not that of %s (%s), so its ids mean other texts; %s",
-                   tokenizer_id_text(&id).text, maker->of, tokenizer_id_text(&maker->id).text,
-                   *values->tokenizer ? "it is used because tokenizer= names it"
-                                      : "name the tokenizer of the model by tokenizer=FOLDER");
-  if (!*values->tokenizer)
-    return status;
-  log_warn("%s", status_text());
-  return STATUS_OK;
-}
-
-/* Compares with the model's tokenizer and, if the deck now names other data, with theirs. */
-static enum status check_tokenizer(const struct values *values, const struct source *source,
-                                   const struct data_maker *learned, const struct token_set *set,
-                                   const struct tokenizer *tokenizer)
-{
-  const enum status status = compare(values, tokenizer, learned);
-  if (status || !set)
-    return status;
-  const struct data_maker data = {.id = token_set_stream(set).tokenizer,
-                                  .of = options_first(&source->deck.data.train)};
-  return tokenizer_compare(&data.id, &learned->id) == TOKENIZER_SAME
-             ? STATUS_OK
-             : compare(values, tokenizer, &data);
-}
+/* ---- rank 0: ends, prompt */
 
 static void add_end(struct json_node node, struct generate_options *options)
 {
@@ -175,18 +102,18 @@ static enum status read_prompt(const struct values *values, struct generate_opti
 }
 
 /* The data of a fine-tuned model may have another template than the model that it began from. */
-static enum status open_conversation(const struct values *values, const struct token_set *set,
-                                     const char *data, const char *folder,
+static enum status open_conversation(const struct values *values, const struct language *language,
                                      struct generate_options *out)
 {
-  const bool of_data =
-      set && !*values->tokenizer && file_exists(file_path(data, "chat_template.jinja").text);
-  char *const word[] = {mem_printf("folder=%s", of_data ? data : folder ?: ""),
-                        mem_printf("template=%s", values->template),
-                        mem_strdup("train=next"),
-                        mem_strdup("eot=turn"),
-                        mem_strdup("special=token"),
-                        mem_strdup("invalid=replace")};
+  const bool of_data = language->data && !*values->tokenizer &&
+                       file_exists(file_path(language->data, "chat_template.jinja").text);
+  char *const word[] = {
+      mem_printf("folder=%s", of_data ? language->data : language->folder ?: ""),
+      mem_printf("template=%s", values->template),
+      mem_strdup("train=next"),
+      mem_strdup("eot=turn"),
+      mem_strdup("special=token"),
+      mem_strdup("invalid=replace")};
   char **argv = NULL;
   const enum status status =
       script_command("chat", sizeof word / sizeof *word, word, &argv)
@@ -197,43 +124,24 @@ static enum status open_conversation(const struct values *values, const struct t
   return status;
 }
 
-static enum status read_language(const struct values *values, const struct source *source,
-                                 const struct data_maker *learned, const struct token_set *set,
-                                 struct generate_options *out)
-{
-  const char *home = source->deck.train.init;
-  struct tokenizer_id id = {.name = ""};
-  char *folder = NULL;
-  enum status status = choose(values, source, set, &id, &folder)
-                           ?: tokenizer_create(id.name, folder, &out->tokenizer);
-  if (!status && values->chat)
-    status = open_conversation(values, set, options_first(&source->deck.data.train), folder, out);
-  mem_free(folder);
-  return status
-      ?: check_tokenizer(values, source, learned, set, out->tokenizer)
-      ?: add_ends(home, "generation_config.json", out)
-      ?: add_ends(home, "config.json", out)
-      ?: read_prompt(values, out);
-}
-
-/* The data of the deck may have been moved. Then they are not compared. Collective. */
+/* Collective. */
 static enum status open_language(const struct arguments *arguments, const struct source *source,
-                                 struct generate_options *out)
+                                 struct language *language, struct generate_options *out)
 {
+  const struct values *values = arguments->values;
   struct comm *comm = arguments->comm;
-  struct token_set *set = NULL;
-  struct data_maker learned;
-  const char *data = options_first(&source->deck.data.train);
-  int64_t there = comm_rank(comm) == 0 && *data && file_exists(data);
-  enum status status =
-      data_maker_find(comm, source->checkpoint, &learned) ?: comm_sum_i64(comm, &there, 1);
-  if (!status && there)
-    status = token_set_open(comm, data, SPLIT_TRAIN, &set);
-  if (!status && comm_rank(comm) == 0)
-    status = read_language(arguments->values, source, &learned, set, out);
-  status = comm_agree(comm, status);
-  token_set_close(set);
-  return status;
+  const char *home = source->deck.train.init;
+  *language = (struct language){.named = values->tokenizer, .named_dir = values->tokenizer_dir};
+  enum status status = language_open(comm, source, source->checkpoint, language);
+  out->tokenizer = language->tokenizer;
+  if (status || comm_rank(comm) > 0)
+    return comm_agree(comm, status);
+  if (values->chat)
+    status = open_conversation(values, language, out);
+  return comm_agree(comm, status
+                        ?: add_ends(home, "generation_config.json", out)
+                        ?: add_ends(home, "config.json", out)
+                        ?: read_prompt(values, out));
 }
 
 /* ---- all ranks */
@@ -282,17 +190,18 @@ static enum status generate(const struct arguments *arguments, struct source *so
                                                 .top_k = values->top_k,
                                                 .top_p = values->top_p,
                                                 .seed = (uint64_t)values->seed}};
+  struct language language = {.named = NULL};
   struct job *job = NULL;
   enum status status = (has_ids(values)
                            ? comm_agree(arguments->comm, read_ids(&values->ids, &options))
-                           : open_language(arguments, source, &options))
+                           : open_language(arguments, source, &language, &options))
       ?: job_begin(arguments->comm, &source->deck, &job)
       ?: job_create(job, JOB_GENERATE)
       ?: weights_load(job, source->checkpoint)
       ?: generate_run(job, &options);
   job_destroy(job);
   conversation_destroy(options.conversation);
-  tokenizer_destroy(options.tokenizer);
+  language_close(&language);
   mem_free(options.prompt);
   mem_free(options.ids);
   return status;

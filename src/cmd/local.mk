@@ -26,6 +26,8 @@ sluice_SOURCES = \
 	src/cmd/forecast.c \
 	src/cmd/generate.c \
 	src/cmd/help.c \
+	src/cmd/language.c \
+	src/cmd/language.h \
 	src/cmd/main.c \
 	src/cmd/plan.c \
 	src/cmd/plan.h \

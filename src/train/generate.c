@@ -405,17 +405,11 @@ static enum status run(struct generation *g)
   return status;
 }
 
-/* Allocates memory, and checks rank 0's settings before anything is computed. */
 static enum status prepare(struct generation *g)
 {
-  const int64_t V = g->job->model->config.vocab;
-  if (g->tokenizer && tokenizer_vocab(g->tokenizer) > V)
-    return status_usage(
-        "the %s tokenizer has %lld tokens, the model's vocabulary %lld: this is not "
-        "the tokenizer it was trained with",
-        tokenizer_name(g->tokenizer), (long long)tokenizer_vocab(g->tokenizer), (long long)V);
   const enum status status = mem_new(MEM_DATA, g->capacity, &g->token);
-  return status || !is_root(g) ? status : mem_new(MEM_DATA, V, &g->scratch);
+  return status || !is_root(g) ? status
+                               : mem_new(MEM_DATA, g->job->model->config.vocab, &g->scratch);
 }
 
 static double rate(const struct speed *speed)
