@@ -29,7 +29,7 @@ static const struct option table[] = {
      .text = "Hold a conversation. Each line of standard input is a turn. The chat template of the "
              "model renders all turns, and an answer ends with the token that ends a turn. It "
              "needs Python 3.8 or later with Jinja2."},
-    {"system", OPTION_STRING, AT(system), "",
+    {"system", OPTION_STRING, AT(system), "", .rare = true,
      .text = "Message of the system in a conversation. Empty: none, or the template's own."},
     {"template", OPTION_STRING, AT(template), "auto", .path = true, .rare = true,
      .text = "Chat template of a conversation.\n"
@@ -37,7 +37,7 @@ static const struct option table[] = {
              "  FILE  a Jinja template"},
     {"prompt", OPTION_STRING, AT(prompt), "",
      .text = "Text to continue, or the first turn. Empty: a new document."},
-    {"prompt_file", OPTION_STRING, AT(prompt_file), "", .path = true,
+    {"prompt_file", OPTION_STRING, AT(prompt_file), "", .path = true, .rare = true,
      .text = "File with the text to continue."},
     {"ids", OPTION_STRINGS, AT(ids), "none", .rare = true,
      .text = "Token ids to continue, instead of a text. The given ids are printed on one line, the "
