@@ -94,7 +94,7 @@ def check_deck(commands, folder):
     joined = commands.replace("\\\n", " ")
     for deck, words in re.findall(r"(?:sluice train|train\.sbatch) +(\S+\.yaml)(.*)", joined):
         keys = [w for w in re.sub(r" #.*", "", words).split() if re.match(r"[a-z_.]+=", w)]
-        if "finetune" in deck:  # the weights, which say what the model is, are not here
+        if re.search("finetune|sft", deck):  # the weights, which describe the model, are not here
             keys += ["train.init=", "model.context=131072"]
         run(" ".join(["sluice deck", deck] + keys), folder)
         count += 1

@@ -3,6 +3,7 @@
 # shows, apart from numbers.
 . "${top_srcdir:?}/tests/need.sh"
 need python3
+python3 -c 'import jinja2' 2> /dev/null || lack python3-jinja2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/bin"
