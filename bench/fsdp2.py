@@ -14,6 +14,10 @@ With --fp8 torchao's float8 training multiplies in the blocks. Its recipe tensor
 of blocks in float8 too, and computes their scales together after each update. Others gather in
 bf16.
 
+With --documents conversations fill the sequences, as in `sluice bench documents=`: lengths with an
+exponential distribution of that mean, packed by best fit decreasing, every second token trained.
+Attention is the faster of flash attention for variable lengths and flex attention.
+
 With --offload CPUOffloadPolicy keeps shards of parameters and gradients in pinned host memory. The
 fused AdamW then runs on all of the node's cores, divided among its processes.
 
@@ -27,10 +31,12 @@ import argparse
 import json
 import math
 import os
+import random
 import statistics
 import sys
 import time
 import traceback
+from bisect import bisect_left, insort
 from typing import NamedTuple
 
 import torch
@@ -45,6 +51,8 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.tensor import distribute_tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
 
@@ -76,10 +84,103 @@ MODELS = {  # the decks of the same names in inputs/; GPT-2's vocabulary is padd
     "qwen2.5-7b": Shape(
         28, 3584, 28, 4, 128, 18944, 152064, 131072, 1e-6, False, qkv_bias=True, theta=1e6
     ),
+    "llama-3.2-1b": Shape(
+        16, 2048, 32, 8, 64, 8192, 128256, 131072, 1e-5, True, theta=5e5, llama3=(32, 1, 4, 8192)
+    ),
     "llama-3.1-8b": Shape(
         32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5, False, theta=5e5, llama3=(8, 1, 4, 8192)
     ),
 }
+
+
+class Rows(NamedTuple):
+    """The documents of sequences of T tokens. Padding is a document of its own."""
+
+    positions: torch.Tensor  # [B, T]
+    document: torch.Tensor  # [B, T]: its number in the sequence
+    trained: torch.Tensor  # [B, T]
+    ends: torch.Tensor  # [B * T / 8 + 1] or more, int32: cumulative lengths, the last one repeated
+    way: str = "host"
+    mask: BlockMask | None = None  # of flex attention
+
+
+def pack(mean, T):
+    """Sequences as lists of lengths, in random order."""
+    draw = torch.empty(8192, dtype=torch.float64).exponential_(
+        2 / (mean - 1), generator=torch.Generator().manual_seed(1)
+    )
+    rows, rooms = [], []
+    for n in sorted((1 + 2 * draw.floor().long()).clamp(max=T).tolist(), reverse=True):
+        at = bisect_left(rooms, (n, 0))
+        room, row = rooms.pop(at) if at < len(rooms) else (T, len(rows))
+        if row == len(rows):
+            rows.append([])
+        rows[row].append(n)
+        insort(rooms, (room - n, row))
+    random.Random(1).shuffle(rows)
+    return rows
+
+
+def make_rows(packed, T):
+    positions, document, trained, lengths = [], [], [], []
+    for row in packed:
+        pad = T - sum(row)
+        parts = row + [pad] * (pad > 0)
+        positions.append(torch.cat([torch.arange(n) for n in parts]))
+        document.append(torch.repeat_interleave(torch.arange(len(parts)), torch.tensor(parts)))
+        trained.append((positions[-1] % 2 == 0) & (torch.arange(T) < T - pad))
+        lengths += parts
+    ends = torch.full((max(len(packed) * T // 8, len(lengths)) + 1,), len(packed) * T)
+    ends[0] = 0
+    ends[1 : len(lengths) + 1] = torch.tensor(lengths).cumsum(0)
+    return Rows(torch.stack(positions), torch.stack(document), torch.stack(trained), ends.int())
+
+
+class Documents:
+    """The rows of this rank's micro-batches, in order. Nothing of them is made during a step."""
+
+    def __init__(self, a, device):
+        packed = pack(a.documents, a.T)
+        self.filled = sum(map(sum, packed)) / (len(packed) * a.T)
+        self.seen = document = torch.zeros(a.B, a.T, dtype=torch.long, device=device)
+        # All masks have one function, which is compiled once.
+        self.sees = lambda b, _, q, k: (q >= k) & (document[b, q] == document[b, k])
+        self.rows = []
+        for micro in range((a.warmup + a.steps) * a.accum):
+            first = (micro * dist.get_world_size() + dist.get_rank()) * a.B
+            own = [packed[(first + b) % len(packed)] for b in range(a.B)]
+            self.rows.append(Rows(*(x.to(device) for x in make_rows(own, a.T)[:4])))
+
+    def use(self, way):
+        B, T = self.seen.shape
+        for i, rows in enumerate(self.rows):
+            mask = None
+            if way == "flex":
+                self.seen.copy_(rows.document)
+                mask = create_block_mask(self.sees, B, None, T, T, device=self.seen.device)
+            self.rows[i] = rows._replace(way=way, mask=mask)
+
+    def micro(self, number):
+        rows = self.rows[number]
+        self.seen.copy_(rows.document)
+        return rows
+
+
+def attend_rows(q, k, v, rows):
+    """[B, H, T, D] to [B, T, H * D]."""
+    B, _, T, _ = q.shape
+    if rows.way == "varlen":
+        flat = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))
+        y = varlen_attn(*flat, rows.ends, rows.ends, T, T, window_size=(-1, 0))
+        return y.view(B, T, -1)
+    if rows.way == "flex":
+        y = flex_attention(q, k, v, block_mask=rows.mask, enable_gqa=q.shape[1] != k.shape[1])
+    else:
+        sees = (rows.document.unsqueeze(1) == rows.document.unsqueeze(2)).tril().unsqueeze(1)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=sees, enable_gqa=q.shape[1] != k.shape[1]
+        )
+    return y.transpose(1, 2).reshape(B, T, -1)
 
 
 def tiny(shape):
@@ -138,13 +239,15 @@ class Block(nn.Module):
         )  # gate and up in one
         self.down = nn.Linear(shape.ffn, shape.width, bias=shape.gpt2)
 
-    def attend(self, x, cos, sin):
+    def attend(self, x, cos, sin, rows):
         s = self.shape
         B, T, _ = x.shape
         heads = self.qkv(x).view(B, T, s.heads + 2 * s.kv_heads, s.head_width).transpose(1, 2)
         q, k, v = heads.split((s.heads, s.kv_heads, s.kv_heads), dim=1)
         if not s.gpt2:
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if rows is not None:
+            return self.proj(attend_rows(q, k, v, rows))
         y = F.scaled_dot_product_attention(
             q, k, v, is_causal=True, enable_gqa=s.heads != s.kv_heads
         )
@@ -156,14 +259,16 @@ class Block(nn.Module):
         gate, up = self.up(x).chunk(2, dim=-1)
         return self.down(F.silu(gate) * up)
 
-    def body(self, x, cos, sin):
-        x = x + self.attend(self.norm_1(x), cos, sin)
+    def body(self, x, cos, sin, rows):
+        x = x + self.attend(self.norm_1(x), cos, sin, rows)
         return x + self.feed_forward(self.norm_2(x))
 
-    def forward(self, x, cos, sin):
+    def forward(self, x, cos, sin, rows):
         if self.recompute:
-            return checkpoint(self.body, x, cos, sin, use_reentrant=False, preserve_rng_state=False)
-        return self.body(x, cos, sin)
+            return checkpoint(
+                self.body, x, cos, sin, rows, use_reentrant=False, preserve_rng_state=False
+            )
+        return self.body(x, cos, sin, rows)
 
 
 class Model(nn.Module):
@@ -183,12 +288,16 @@ class Model(nn.Module):
             F.linear(self.norm(x), weight).flatten(0, 1).float(), targets.flatten()
         )
 
-    def forward(self, tokens, targets):
+    def forward(self, tokens, targets, rows=None):
         x = self.tokens(tokens)
+        cos, sin = self.cos, self.sin
         if self.positions is not None:
-            x = x + self.positions.weight[: tokens.shape[1]]
+            here = slice(tokens.shape[1]) if rows is None else rows.positions
+            x = x + self.positions.weight[here]
+        elif rows is not None:
+            cos, sin = (table[rows.positions].unsqueeze(1) for table in (cos, sin))
         for block in self.blocks:
-            x = block(x, self.cos, self.sin)
+            x = block(x, cos, sin, rows)
         return self.loss(x, targets)
 
 
@@ -197,53 +306,59 @@ def parameters_of(shape):
         return sum(p.numel() for p in Model(shape, False).parameters())
 
 
-def attention_seconds(shape, B, T, device):
-    make = (
-        lambda n: torch.randn(B, T, n, shape.head_width, device=device, dtype=torch.bfloat16)
+def attention_seconds(attend, shape, a, device):
+    q, k, v = (
+        torch.randn(a.B, a.T, n, shape.head_width, device=device, dtype=torch.bfloat16)
         .transpose(1, 2)
         .requires_grad_()
+        for n in (shape.heads, shape.kv_heads, shape.kv_heads)
     )
-    q, k, v, gradient = (
-        make(shape.heads),
-        make(shape.kv_heads),
-        make(shape.kv_heads),
-        make(shape.heads).detach(),
-    )
+    gradient = torch.randn_like(attend(q, k, v))
     best = math.inf
     for _ in range(5):
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(3):
-            F.scaled_dot_product_attention(
-                q, k, v, is_causal=True, enable_gqa=shape.heads != shape.kv_heads
-            ).backward(gradient)
+            attend(q, k, v).backward(gradient)
         torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
     return best
 
 
-def choose_attention(wanted, shape, B, T, device):
+def choose_attention(a, shape, device, documents):
     """Leaves one way of attention enabled: the one that was asked for, or the fastest of rank 0."""
-    ways = {
+    kernels = {
         "flash": torch.backends.cuda.enable_flash_sdp,
         "cudnn": torch.backends.cuda.enable_cudnn_sdp,
     }
+    ways = ("varlen", "flex") if documents else tuple(kernels)
 
     def only(way):
+        if documents:
+            documents.use(way)
+            return
         torch.backends.cuda.enable_math_sdp(False)
         torch.backends.cuda.enable_mem_efficient_sdp(False)
-        for name, enable in ways.items():
+        for name, enable in kernels.items():
             enable(name == way)
 
-    choice = [wanted]
-    if wanted == "best":
+    def attend(q, k, v):
+        if documents:
+            return compiled(q, k, v, documents.micro(0))
+        return F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=shape.heads != shape.kv_heads
+        )
+
+    compiled = torch.compile(attend_rows)
+    choice = [a.attention]
+    if a.attention == "best":
         seconds = {}
         for way in ways:
             only(way)
             try:
-                seconds[way] = attention_seconds(shape, B, T, device)
-            except RuntimeError:
-                continue  # not for this shape
+                seconds[way] = attention_seconds(attend, shape, a, device)
+            except Exception as failure:  # not for this shape
+                print(f"attention {way}: {reason(failure)}", file=sys.stderr)
         choice = [min(seconds, key=seconds.get)]
     dist.broadcast_object_list(choice, src=0)
     only(choice[0])
@@ -328,7 +443,7 @@ def adamw(model):
     return torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), fused=True)
 
 
-def train_step(model, optimizer, shape, a, device):
+def train_step(step, model, optimizer, shape, a, device, documents):
     for micro in range(a.accum):
         last = micro == a.accum - 1
         model.set_requires_gradient_sync(last or a.reduce_every)
@@ -337,7 +452,11 @@ def train_step(model, optimizer, shape, a, device):
             0, shape.vocab, (dist.get_world_size(), a.B, a.T + 1), device=device
         )  # of all ranks, alike on each
         sample = samples[dist.get_rank()]
-        loss = model(sample[:, :-1], sample[:, 1:])
+        tokens, targets, rows = sample[:, :-1], sample[:, 1:], None
+        if documents:
+            rows = documents.micro(step * a.accum + micro)
+            targets = targets.masked_fill(~rows.trained, -100)
+        loss = model(tokens, targets, rows)
         (loss / a.accum).backward()
     if a.clip > 0:
         torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
@@ -421,7 +540,13 @@ def arguments():
         default="none",
         help="torchao's recipe for the products of the blocks",
     )
-    p.add_argument("--attention", choices=("best", "cudnn", "flash"), default="best")
+    p.add_argument(
+        "--documents", type=int, default=0, help="the mean length of documents; 0: there are none"
+    )
+    p.add_argument("--layers", type=int, default=0, help="blocks; 0: those of the model")
+    p.add_argument(
+        "--attention", choices=("best", "cudnn", "flash", "varlen", "flex"), default="best"
+    )
     p.add_argument("--no-compile", dest="compile", action="store_false")
     p.add_argument("--row", help="written into the JSON line")
     p.add_argument("--tiny", action="store_true")
@@ -431,9 +556,11 @@ def arguments():
 
 def measure(a, device):
     shape = tiny(MODELS[a.model]) if a.tiny else MODELS[a.model]
+    shape = shape._replace(layers=a.layers or shape.layers)
     cuda = device.type == "cuda"
     before = node_memory_in_use()
-    attention = choose_attention(a.attention, shape, a.B, a.T, device) if cuda else "host"
+    documents = Documents(a, device) if a.documents else None
+    attention = choose_attention(a, shape, device, documents) if cuda else "host"
     model = build(shape, a, device)
     optimizer = adamw(model)
     clock, losses = Clock(device), []
@@ -445,10 +572,11 @@ def measure(a, device):
                 torch.cuda.reset_peak_memory_stats()
             dist.barrier()
             clock.mark()
-        losses.append(train_step(model, optimizer, shape, a, device))
+        losses.append(train_step(step, model, optimizer, shape, a, device, documents))
         if step >= a.warmup:
             clock.mark()
     step_ms = statistics.median(clock.steps_ms())
+    filled = documents.filled if documents else 1
     node_bytes = node_memory_in_use() - before
     losses = torch.stack(losses)
     dist.all_reduce(losses, op=dist.ReduceOp.SUM)
@@ -457,7 +585,8 @@ def measure(a, device):
         "attention": attention,
         "parameters": parameters_of(shape),
         "step_ms": step_ms,
-        "tokens_per_s_rank": a.B * a.T * a.accum / step_ms * 1e3,
+        "tokens_per_s_rank": filled * a.B * a.T * a.accum / step_ms * 1e3,
+        "filled": filled,
         "loss": losses[-1],
         "losses": losses,
         "node_host_bytes": node_bytes,
@@ -521,6 +650,7 @@ def main():
         "offload": a.offload,
         "fp8": a.fp8,
         "clip": a.clip,
+        "documents": a.documents,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }

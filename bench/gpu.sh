@@ -19,6 +19,10 @@
 #   qwen7b-recompute       With recomputation.
 #   qwen7b-weak            The same work per GPU on any number of GPUs.
 #   qwen7b-weak-full       As qwen7b-weak, with a gather and a reduction in each micro-batch.
+#   sft-llama1b sft-llama8b sft-qwen7b
+#                          Conversations with a mean of 700 tokens in sequences of 4096.
+#   sft-qwen7b-half        As sft-qwen7b, with half of the blocks, which fits on one GPU.
+#   NAME-plain             Of the last four: as NAME, with plain text.
 #   gpt2-train             A training run of 12 steps of gpt2 on bytes of this folder's files. The
 #                          row's line is followed by the step lines of the run (kind step: step,
 #                          seconds, tokens_per_s). The first three steps warm up, as in gpt2.
@@ -143,6 +147,8 @@ host=keep_host:2
 test "$gpus" -lt 4 || host=keep
 
 for name; do
+  documents=(documents=700) packed=" --documents 700"
+  case $name in *-plain) documents=() packed= ;; esac
   case $name in
   gpt2) row "$name" gpt2-124m 1024 32 $((16 / gpus)) "--keep" model.vocab=50304 \
     shard.strategy=shard_optim steps=8 warmup=3 ;;
@@ -170,6 +176,18 @@ for name; do
   qwen7b-weak-full) row "$name" qwen2.5-7b \
     1024 4 8 "--steps 3 --warmup 2 --ac full --reduce-every" tiers.activations=recompute:2 steps=4 \
     warmup=2 ;;
+  sft-qwen7b | sft-qwen7b-plain) row "$name" qwen2.5-7b 4096 4 8 \
+    "--steps 2 --warmup 2$every$packed" tiers.activations=keep shard.prefetch=2 steps=2 warmup=1 \
+    "${documents[@]}" ;;
+  sft-qwen7b-half | sft-qwen7b-half-plain) row "$name" qwen2.5-7b 4096 2 8 \
+    "--layers 14 --steps 4 --warmup 2$packed" model.layers=14 tiers.activations=keep \
+    shard.prefetch=2 steps=4 warmup=2 "${documents[@]}" ;;
+  sft-llama1b | sft-llama1b-plain) row "$name" llama-3.2-1b 4096 4 8 \
+    "--steps 8 --warmup 2$packed" tiers.activations=keep shard.prefetch=2 steps=8 warmup=2 \
+    "${documents[@]}" ;;
+  sft-llama8b | sft-llama8b-plain) row "$name" llama-3.1-8b 4096 2 4 \
+    "--steps 4 --warmup 2$packed" tiers.activations=keep shard.prefetch=2 steps=4 warmup=2 \
+    "${documents[@]}" ;;
   llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host shard.prefetch=2 steps=12 \
     warmup=2 ;;
   llama8b-micros) row "$name" llama-3.1-8b 8192 1 16 "--steps 2 --warmup 2$every" \
