@@ -236,10 +236,10 @@ enum status job_choose(struct job *job, enum job_use use, bool *changed)
 /* Whether all ranks can use the deck; if not, the status text says why. Collective. */
 static enum status check_here(struct comm *comm, const struct deck *deck)
 {
-  struct deck_shape shape;
-  struct deck_policy policy;
-  return comm_agree(comm,
-                    deck_resolve(deck, comm_ranks(comm), comm_local_ranks(comm), &shape, &policy));
+  struct plan_input input = {.rank = comm_rank(comm)};
+  return comm_agree(comm, deck_resolve(deck, comm_ranks(comm), comm_local_ranks(comm), &input.shape,
+                                       &input.policy))
+             ?: job_check_nodes(comm, deck, &input);
 }
 
 /* Keys that the deck names as auto are chosen again. */

@@ -8,22 +8,21 @@
 #include "exec/watchdog.h"
 #include "job/choose.h"
 
-/* Whether each shard group is on one node. Every rank's plan must have the same answer. It holds if
- * the ranks before a rank on its node are whole groups and earlier ranks of its own group, for
- * every rank. Groups of all nodes must be equal, and so must nodes that exchange rank by rank. */
-static enum status check_nodes(const struct job *job, struct plan_input *input)
+/* A group is on one node if the ranks before a rank on its node are whole groups and earlier ranks
+ * of its own group, for every rank. */
+enum status job_check_nodes(struct comm *comm, const struct deck *deck, struct plan_input *input)
 {
   const int group = input->shape.group, local = input->shape.local_ranks;
-  int64_t most[] = {comm_local_rank(job->comm) % group != input->rank % group, group, -group, local,
+  int64_t most[] = {comm_local_rank(comm) % group != input->rank % group, group, -group, local,
                     -local};
-  const enum status status = comm_max_i64(job->comm, most, 5);
+  const enum status status = comm_max_i64(comm, most, 5);
   input->policy.one_node = most[0] == 0;
   if (!status && most[1] != -most[2])
     return status_usage(
         "nodes have between %lld and %lld ranks, but the groups of all nodes must be equal; start "
         "the same number of ranks on every node, or set shard.group to a number",
         (long long)-most[2], (long long)most[1]);
-  if (!status && most[3] != -most[4] && job->deck->shard.hops == DECK_HOPS_TWO)
+  if (!status && most[3] != -most[4] && deck->shard.hops == DECK_HOPS_TWO)
     return status_usage(
         "nodes have between %lld and %lld ranks, but shard.hops=2 needs the same number on each: "
         "start the same number of ranks on every node, or set shard.hops=auto",
@@ -43,7 +42,7 @@ static enum status create_plan(struct job *job, enum job_use use, int slot)
                              .threads = job->threads};
   enum status status =
       comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
-  status = status ?: check_nodes(job, &input);
+  status = status ?: job_check_nodes(job->comm, job->deck, &input);
   if (status)
     return status;
   input.policy.warmup = warmup;

@@ -18,6 +18,12 @@ static inline bool job_trains(enum job_use use)
 /* Lists the plans that exist. Returns their number. */
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]);
 
+/* Compares the nodes of all ranks, because input->rank, input->shape and input->policy, which a
+ * deck gives, know only this rank's node. Sets policy.one_node, whether each shard group is on one
+ * node, and clears shape.two_hops on unequal nodes. STATUS_USAGE on all ranks: groups differ, or
+ * shard.hops=2 on unequal nodes. Collective. */
+enum status job_check_nodes(struct comm *comm, const struct deck *deck, struct plan_input *input);
+
 /* Whether the job's folder for TIER_DISK can be used, and its free room. STATUS_IO if no folder can
  * be made. STATUS_USAGE if no key names one and the default would not be on the node's own disk.
  * Warns if nodes share a folder that a key names. Local. */

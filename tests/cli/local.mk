@@ -2,6 +2,7 @@ check_scripts += \
 	tests/cli/hops.sh \
 	tests/cli/campaign.sh \
 	tests/cli/choose.sh \
+	tests/cli/choose_again.sh \
 	tests/cli/choose_nodes.sh \
 	tests/cli/chat.sh \
 	tests/cli/cli.sh \
@@ -72,6 +73,7 @@ EXTRA_DIST += \
 	tests/cli/common.sh \
 	tests/cli/huggingface.py \
 	tests/cli/lustre.c \
+	tests/cli/nodes_made_up.c \
 	tests/cli/chat.py \
 	tests/cli/chat.txt \
 	tests/cli/report.py \
