@@ -384,8 +384,8 @@ static void free_group(struct comm_group *group)
   mem_free(group);
 }
 
-enum status comm_group_create(struct comm *comm, int size, int apart, bool parts,
-                              struct comm_group **out)
+static enum status create_group(struct comm *comm, const struct comm_transport_ops *transport,
+                                int size, int apart, bool parts, struct comm_group **out)
 {
   enum status status = comm_check_group_size(comm, size * apart);
   if (status)
@@ -397,7 +397,7 @@ enum status comm_group_create(struct comm *comm, int size, int apart, bool parts
     return status;
   *group = (struct comm_group){.comm = comm,
                                .members = MPI_COMM_NULL,
-                               .transport = comm->transport,
+                               .transport = transport,
                                .index = (comm->rank - first) / apart,
                                .size = size,
                                .apart = apart,
@@ -418,12 +418,25 @@ enum status comm_group_create(struct comm *comm, int size, int apart, bool parts
   return status;
 }
 
+enum status comm_group_create(struct comm *comm, int size, int apart, bool parts,
+                              struct comm_group **out)
+{
+  return create_group(comm, comm->transport, size, apart, parts, out);
+}
+
+enum status comm_group_create_on_host(struct comm *comm, int size, int apart, bool parts,
+                                      struct comm_group **out)
+{
+  return create_group(comm, is_fake(comm) ? &comm_fake_transport : &comm_mpi_transport, size, apart,
+                      parts, out);
+}
+
 enum status comm_group_gather_by_nodes(struct comm_group *group, int node)
 {
   const int apart = group->apart;
-  return comm_group_create(group->comm, node, apart, true, &group->node)
-             ?: comm_group_create(group->comm, group->size / node, node * apart, true,
-                                  &group->across);
+  return create_group(group->comm, group->transport, node, apart, true, &group->node)
+             ?: create_group(group->comm, group->transport, group->size / node, node * apart, true,
+                             &group->across);
 }
 
 struct comm_group *comm_group_across(const struct comm_group *group)

@@ -114,6 +114,9 @@ void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
  * job. Collective. */
 enum status comm_group_create(struct comm *comm, int size, int apart, bool parts,
                               struct comm_group **out);
+/* The same for host memory, by "mpi", whatever comm_set_transport() says. Collective. */
+enum status comm_group_create_on_host(struct comm *comm, int size, int apart, bool parts,
+                                      struct comm_group **out);
 /* Bytes of shared memory that all groups of a node of `local_ranks` ranks hold if
  * comm_group_create() makes them with transport "mpi". They hold less if comm_shared_folder() has
  * no room. Local. */

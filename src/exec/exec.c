@@ -184,22 +184,19 @@ static enum status make_group(struct exec *exec, enum plan_group group)
 {
   struct comm *comm = exec->config.comm;
   const struct group_row *row = &group_rows[group];
-  const char *const transport = comm_transport(comm);
   const bool host = is_host_group(exec, group);
   const struct wants wants = wants_of(exec->plan, group);
   if (!wants.some)
     return STATUS_OK;
-  enum status status = host ? comm_set_transport(comm, "mpi") : STATUS_OK;
   watchdog_start(exec->config.start, "joining the group for %s, transport %s", row->of,
-                 comm_transport(comm));
-  if (!status)
-    status = comm_group_create(comm, plan_group_ranks(exec->plan, group),
-                               plan_group_ranks(exec->plan, row->apart), wants.parts,
-                               &exec->group[group]);
-  if (!status && wants.by_nodes)
-    status =
-        comm_group_gather_by_nodes(exec->group[group], plan_group_ranks(exec->plan, GROUP_NODE));
-  return status || !host ? status : comm_set_transport(comm, transport);
+                 host ? "mpi" : comm_transport(comm));
+  const enum status status = (host ? comm_group_create_on_host : comm_group_create)(
+      comm, plan_group_ranks(exec->plan, group), plan_group_ranks(exec->plan, row->apart),
+      wants.parts, &exec->group[group]);
+  return status || !wants.by_nodes
+             ? status
+             : comm_group_gather_by_nodes(exec->group[group],
+                                          plan_group_ranks(exec->plan, GROUP_NODE));
 }
 
 static enum status make_groups(struct exec *exec)

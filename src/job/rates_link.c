@@ -38,9 +38,7 @@ static enum status set_up(const struct job *job, int most, bool even, struct lin
           ?: mem_alloc(MEM_META, bytes, (void **)&link->sent)
           ?: mem_alloc(MEM_META, bytes, (void **)&link->received);
   return comm_agree(comm, status)
-      ?: comm_set_transport(comm, "mpi")
-      ?: comm_group_create(comm, members, even ? most : 1, true, &link->group)
-      ?: comm_set_transport(comm, job->place.transport);
+             ?: comm_group_create_on_host(comm, members, even ? most : 1, true, &link->group);
 }
 
 static void tear_down(struct link *link)

@@ -588,9 +588,7 @@ static enum status create_groups(struct rates *rates)
   if (ranks == 1 || !rates->wanted->links)
     return STATUS_OK;
   if (rates->wanted->copies)
-    status = comm_set_transport(comm, "mpi")
-        ?: comm_group_create(comm, ranks, 1, true, &rates->hosts)
-        ?: comm_set_transport(comm, rates->job->place.transport);
+    status = comm_group_create_on_host(comm, ranks, 1, true, &rates->hosts);
   return status
              ?: comm_group_create(comm, ranks, 1, true, &rates->link)
              ?: register_near(rates, rates->link)

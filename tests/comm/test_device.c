@@ -115,18 +115,26 @@ TEST(lanes_in_pieces_of_all_sizes)
   for_every_way(use_lanes_at_once);
 }
 
-/* The host groups of an offloading job exist next to the device's groups, and use host memory
- * only. */
-TEST(the_host_s_groups_stay_as_they_are)
+/* The host groups of an offloading job exist next to the device's groups, and use host memory only.
+ * So do their hops. The transport of other groups stays, also after a failure. */
+TEST(groups_of_the_host_have_a_transport_of_their_own)
 {
   struct device *device = apart_create(false);
   struct comm_group *group;
+  const int ranks = comm_ranks(job);
   comm_set_device(job, device);
-  must(comm_set_transport(job, "mpi"));
-  assert_string_equal(comm_transport_text(job), "mpi");
-  must(comm_group_create(job, comm_ranks(job), 1, true, &group));
+  must(comm_set_transport(job, "mpi_device"));
+  must(comm_group_create_on_host(job, ranks, 1, true, &group));
   assert_ptr_equal(group->transport, &comm_mpi_transport);
+  if (ranks % 2 == 0) {
+    must(comm_group_gather_by_nodes(group, 2));
+    assert_ptr_equal(comm_group_node(group)->transport, &comm_mpi_transport);
+    assert_ptr_equal(comm_group_across(group)->transport, &comm_mpi_transport);
+  }
   comm_group_destroy(group);
+  assert_int_equal(comm_group_create_on_host(job, ranks + 1, 1, true, &group), STATUS_USAGE);
+  assert_string_equal(comm_transport(job), "mpi_device");
+  must(comm_set_transport(job, "mpi"));
   comm_set_device(job, NULL);
   apart_destroy(device);
 }
