@@ -151,17 +151,28 @@ static enum status step_with(const struct search *job, int ranks, double *step_s
   return status;
 }
 
+/* The next larger number of nodes: a power of two, or those of this job. */
+static int next_nodes(int nodes, int own)
+{
+  int next = 1;
+  while (next <= nodes)
+    next *= 2;
+  return nodes < own && own < next ? own : next;
+}
+
 static enum status print_nodes(const struct search *job)
 {
   enum { MOST_RANKS = 4096 };
   static const double least = 0.8;
   const struct deck_shape *shape = &job->plans[0]->input.shape;
+  const int own = traffic_nodes(shape->ranks, job->local_ranks),
+            most = shape->ranks > MOST_RANKS ? shape->ranks : MOST_RANKS;
   double first = 0, step_s;
   int knee = 0, last = 0;
   printf("\nwith more nodes and the same work per rank (data.batch grows); efficiency is relative "
          "to the first row\n  %6s %6s %13s %17s %11s\n",
          "nodes", "ranks", "step", "tokens/s per rank", "efficiency");
-  for (int nodes = 1; nodes * job->local_ranks <= MOST_RANKS; nodes *= 2) {
+  for (int nodes = 1; nodes * job->local_ranks <= most; nodes = next_nodes(nodes, own)) {
     const int ranks = nodes * job->local_ranks;
     const enum status status = step_with(job, ranks, &step_s);
     if (status)

@@ -41,6 +41,21 @@ while read -r nodes ranks step _; do
     { cat plan.out >&2; die "$ranks ranks: not $step s"; }
 done < table
 
+# This job is in the table, whatever its number of nodes is. Groups of hybrid_shard may fill no
+# other number, and a node may have more ranks than the table.
+while IFS='|' read -r ranks local keys counts; do
+  # shellcheck disable=SC2086 # a list of words
+  "$SLUICE" plan tiny.yaml ranks="$ranks" local_ranks="$local" data.batch="$ranks" $pinned \
+    $keys "$(with_rates $rates)" > plan.out
+  test "$(rows < plan.out | cut -d ' ' -f 2 | head -n 4 | tr '\n' ' ')" = "$counts " &&
+    grep -q "^ *$((ranks / local)) *$ranks .*  (this job)$" plan.out &&
+    ! grep ' 0 nodes' plan.out || { cat plan.out >&2; die "$ranks ranks: not $counts"; }
+done <<LIST
+12|4||4 8 12 16
+12|4|shard.strategy=hybrid_shard shard.group=12|12
+10000|5000||5000 10000
+LIST
+
 # Links that cost nothing have no knee. One node has no table.
 rates="gemm=1"
 forecast 8
