@@ -1010,6 +1010,11 @@ enum status deck_check(struct deck *deck)
   return status == STATUS_USAGE ? check(deck) : status; /* the first contradiction is named */
 }
 
+enum status deck_unchoose(struct deck *deck)
+{
+  return options_unchoose(deck->set) ?: deck_check(deck);
+}
+
 /* --- what it means on P ranks -------------------------------------------- */
 
 static enum status resolve_group(const struct deck *deck, int ranks, int local_ranks, int *out)

@@ -177,6 +177,9 @@ enum status deck_apply_preset(struct deck *deck, bool all);
 /* Chooses values for those keys of `assignments`, with blanks between them, that the program may
  * choose. Local. */
 enum status deck_choose(struct deck *deck, const char *assignments);
+/* Takes all choices back. Keys that the set ones need are chosen again, as deck_check() does.
+ * Local. */
+enum status deck_unchoose(struct deck *deck);
 
 /* Impossible combinations that do not depend on the number of ranks (width % heads, sequence >
  * context, warmup > decay_steps, ...). A warm-up longer than run.steps is allowed, for a shortened

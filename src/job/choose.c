@@ -261,7 +261,7 @@ enum status choose_again(struct comm *comm, const char *path, struct deck *deck)
 {
   log_info("settings are chosen again, because those of %s do not go with this deck: %s", path,
            status_text());
-  return comm_agree(comm, options_unchoose(deck->set));
+  return comm_agree(comm, deck_unchoose(deck));
 }
 
 enum status choose_resumed(struct comm *comm, const struct deck *saved, const char *path,

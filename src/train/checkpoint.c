@@ -170,7 +170,7 @@ static enum status create_like(struct train_run *run, const char *path,
   struct deck *deck = run->job->deck;
   bool taken = false;
   job_clear(run->job);
-  enum status status = comm_agree(run->comm, options_unchoose(deck->set));
+  enum status status = comm_agree(run->comm, deck_unchoose(deck));
   if (!status && meta->ranks == comm_ranks(run->comm))
     status = choose_resumed(run->comm, saved, path, deck, &taken);
   status = status ?: create_job(run);

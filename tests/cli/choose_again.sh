@@ -1,22 +1,42 @@
 #!/bin/sh
 # seconds: 600
-# Resumes on other nodes, which a library makes up (nodes_made_up.c). Oracles: keys of deck.yaml,
-# which follow from the nodes; the run on other nodes, whose sums have another order, within a
-# bound.
+# Resumes with keys that need others, and on other nodes, which a library makes up
+# (nodes_made_up.c). Oracles: keys of deck.yaml, which follow from the set keys and from the nodes;
+# the run on other nodes, whose sums have another order, within a bound.
 . "${top_srcdir:?}/tests/cli/common.sh"
-test "${SANITIZER:-no}" = no || skip "a sanitizer must be loaded first"
-"${MPICC:-mpicc}" -shared -fPIC -o nodes.so "$top_srcdir/tests/cli/nodes_made_up.c" 2> cc.err ||
-  lack "a compiler for MPI"
 make_data
 make_deck
 sed -i 's/, micro_batch: 1}/}/' tiny.yaml
+: > empty # for mpirun, which reads what the shell would read
+
+# A key without which another one would contradict the deck follows it, whatever the checkpoint has.
+while read -r before ranks keys after; do
+  # shellcheck disable=SC2086 # a list of words
+  {
+    train 4 keyed run.steps=3 ${before#none}
+    train "$ranks" keyed $keys --resume auto
+  } < empty
+  grep -q "^  $after\$" keyed/deck.yaml || { cat keyed/deck.yaml >&2; die "$keys on $ranks ranks"; }
+  rm -rf keyed
+done <<LIST
+shard.group=2 2 shard.group=2 strategy: hybrid_shard
+shard.group=2 4 shard.group=2 strategy: hybrid_shard
+shard.strategy=full_shard 4 shard.group=2 strategy: hybrid_shard
+none 3 tiers.optimizer=host params: host
+none 4 tiers.optimizer=host params: host
+LIST
+
+test "${SANITIZER:-no}" = no || skip "a sanitizer must be loaded first"
+"${MPICC:-mpicc}" -shared -fPIC -o nodes.so "$top_srcdir/tests/cli/nodes_made_up.c" 2> cc.err ||
+  lack "a compiler for MPI"
 
 # nodes RANKS NODES DIR KEY=VALUE...
 nodes() {
   ranks=$1 list=$2 dir=$3
   shift 3
   on "$ranks" env LD_PRELOAD="$PWD/nodes.so" NODES="$list" "$SLUICE" train tiny.yaml \
-    run.dir="$dir" data.batch=24 "$@" > "$dir.log" 2>&1 || { cat "$dir.log" >&2; die "$dir: $*"; }
+    run.dir="$dir" data.batch=24 "$@" > "$dir.log" 2>&1 < empty ||
+    { cat "$dir.log" >&2; die "$dir: $*"; }
 }
 hops() { sed -n 's/^  hops: //p' "$1/deck.yaml"; }
 
