@@ -47,6 +47,8 @@ static const struct setup {
     {
         {false, "run.compute=fp32"},
         {true, "run.compute=bf16"},
+        {true, "run.compute=bf16 data.micro_batch=6"}, /* updates on the host do not wait */
+        {true, "run.compute=bf16 optim.moments=bf16 compress.grads.codec=qsgd"}, /* random bits */
         {false, "run.compute=bf16 shard.strategy=no_shard"},
 },
   *setup;
