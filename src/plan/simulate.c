@@ -291,16 +291,6 @@ struct cost cost_disk(const struct pricing *p)
   return (struct cost){.seconds = seconds};
 }
 
-static double barrier_s(const struct pricing *p)
-{
-  return 2 * ceil(log2(plan_instr_ranks(p->plan, p->instr))) * p->rates->link_latency_s;
-}
-
-struct cost cost_barrier(const struct pricing *p)
-{
-  return (struct cost){.seconds = barrier_s(p)};
-}
-
 /* Ranks of a node, if there are several nodes; 0: there is one. */
 static int ranks_of_node(const struct pricing *p)
 {
@@ -338,6 +328,24 @@ static bool is_in_a_node(const struct pricing *p)
 static bool is_across(const struct pricing *p)
 {
   return ranks_of_node(p) > 1 && members_of_node(p) == 1;
+}
+
+/* A message from one level of a tree of members to the next one. */
+static double level_s(const struct pricing *p)
+{
+  const struct plan_rates *rates = p->rates;
+  return is_in_a_node(p) && rates->node_latency_s > 0 ? rates->node_latency_s
+                                                      : rates->link_latency_s;
+}
+
+static double barrier_s(const struct pricing *p)
+{
+  return 2 * ceil(log2(plan_instr_ranks(p->plan, p->instr))) * level_s(p);
+}
+
+struct cost cost_barrier(const struct pricing *p)
+{
+  return (struct cost){.seconds = barrier_s(p)};
 }
 
 /* Bytes that a rank receives from other nodes and from its own at the same time. */
@@ -415,7 +423,7 @@ struct cost cost_tree(const struct pricing *p)
 {
   const double levels = ceil(log2(plan_instr_ranks(p->plan, p->instr)));
   return collective_cost(p, ring_cost(p, 2 * levels * (double)plan_instr_bytes(p->plan, p->instr)),
-                         2 * levels * p->rates->link_latency_s);
+                         2 * levels * level_s(p));
 }
 
 /* A part at a time, so that all links are busy. */
@@ -423,7 +431,7 @@ struct cost cost_all_reduce(const struct pricing *p)
 {
   const double ranks = plan_instr_ranks(p->plan, p->instr),
                bytes = 2 * (double)plan_instr_bytes(p->plan, p->instr) * (ranks - 1) / ranks;
-  return collective_cost(p, ring_cost(p, bytes), 2 * ceil(log2(ranks)) * p->rates->link_latency_s);
+  return collective_cost(p, ring_cost(p, bytes), 2 * ceil(log2(ranks)) * level_s(p));
 }
 
 /* A message of varying length is sent without the rest of its buffer. */

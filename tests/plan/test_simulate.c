@@ -447,6 +447,10 @@ TEST(collectives_share_the_links_of_nodes)
       {LATE "exchange_latency=0.01 | EXCHANGE/across rw", 1.5 + 3 * 0.01},
       {LATE "exchange_latency=0.01 | EXCHANGE/node rw", 0.375 + 3 * 0.002},
       {LATE "exchange_latency=0.01 | GATHER_MESSAGES rw", 1875 / 4e3 + 15 * 0.106 / 4},
+      /* Two barriers, up two levels and down, in a node whose latency is known, or across. */
+      {LATE "shape=16x4/4 host_lane=reduce | SUM_SHARED rw", 2 * 4 * 0.002},
+      {LATE "shape=16x4/4 host_lane=reduce node_latency=0 | SUM_SHARED rw", 2 * 4 * 0.1},
+      {LATE "shape=4x1/4 host_lane=reduce | SUM_SHARED rw", 2 * 4 * 0.1},
   };
   /* clang-format on */
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
