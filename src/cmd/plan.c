@@ -299,14 +299,21 @@ struct freed {
   char text[1024];
 };
 
-/* Assignments that free every key that the program may choose. "": all are free. */
-static struct freed free_all(const struct deck *deck)
+/* Assignments that free every key whose value the program may choose. "": all are free. */
+static enum status free_all(const struct deck *deck, struct freed *out)
 {
-  struct freed freed = {""};
-  for (const struct option *option = deck_table; option->name; option++)
-    if (option->chosen && !options_is_free(deck->set, option))
-      append_text(freed.text, sizeof freed.text, "%s%s=auto", *freed.text ? " " : "", option->name);
-  return freed;
+  enum status status = STATUS_OK;
+  *out->text = '\0';
+  for (const struct option *option = deck_table; option->name && !status; option++) {
+    char *value = NULL;
+    if (!option->chosen || options_is_free(deck->set, option))
+      continue;
+    status = options_print_value(option, deck, &value);
+    if (!status && search_may_choose(option->name, value))
+      append_text(out->text, sizeof out->text, "%s%s=auto", *out->text ? " " : "", option->name);
+    mem_free(value);
+  }
+  return status;
 }
 
 /* The settings that training would choose, and the best of all. */
@@ -318,7 +325,7 @@ static enum status choose(const struct plan_facts *facts, struct chosen *chosen,
       job->plans[0]->input.device, job->plans[0]->input.ranks, job->local_ranks);
   struct plan_rates rates = facts->rates ? *facts->rates : nominal;
   struct search described = *job, measured = *job;
-  const struct freed freed = free_all(job->deck);
+  struct freed freed;
   struct chosen of_all = {0};
   char changes[sizeof freed.text];
   struct deck deck;
@@ -326,7 +333,8 @@ static enum status choose(const struct plan_facts *facts, struct chosen *chosen,
   described.rates = &nominal;
   measured.rates = &rates;
   described.rough = measured.rough = true;
-  enum status status = choose_settings(&described, &measured, chosen);
+  enum status status =
+      free_all(job->deck, &freed) ?: choose_settings(&described, &measured, chosen);
   if (status)
     return status;
   *all = chosen->best;

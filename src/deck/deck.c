@@ -285,8 +285,10 @@ const struct option deck_table[] = {
      .text = "Steps between tests of message errors, 0 for none. A test compares up to 65,536 "
              "elements of each unit and rank with their decoded values. It does not change the "
              "training. results.jsonl has the errors of each unit."},
-    {CHOICE(compress.grads.codec, "none", codecs), .effect = EFFECT_MATH,
-     .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
+    {CHOICE(compress.grads.codec, "none", codecs), .effect = EFFECT_MATH, .chosen = true,
+     .text =
+         "Codec of gradients between ranks. Sums are computed in fp32. Between nodes the program "
+         "may choose exponent, which has the results of none, bit for bit." CODEC_TEXTS},
     {CHOICE(compress.grads.values, "none", codecs), .effect = EFFECT_MATH,
      .text = "Codec of the values of a sparse or low-rank codec." CODEC_TEXTS},
     {INT(compress.grads.block, "0", 0, 1 << 20), .effect = EFFECT_MATH, .unit = "elements",

@@ -207,7 +207,8 @@ enum status job_choose(struct job *job, enum job_use use, bool *changed)
   int64_t local[] = {comm_local_ranks(job->comm), -comm_local_ranks(job->comm)};
   *changed = false;
   if (!(job_trains(use) || use == JOB_BENCH) ||
-      !search_is_free(job->deck, !job->device->model.host_memory))
+      !search_is_free(job->deck, !job->device->model.host_memory,
+                      comm_local_ranks(job->comm) < comm_ranks(job->comm)))
     return STATUS_OK;
   watchdog_start(job->start, "choosing settings");
   enum status status = comm_agree(job->comm, job_find_limits(job, false, &whole)
@@ -250,8 +251,10 @@ static enum status take(const struct deck *saved, const char *path, struct deck 
     char *value = NULL;
     if (!options_is_free(deck->set, option) || options_is_freed(deck->set, option->name))
       continue;
-    status = options_print_value(option, saved, &value)
-                 ?: options_choose(deck->set, option->name, value, path);
+    status = options_print_value(option, saved, &value);
+    if (!status)
+      status = options_choose(deck->set, option->name,
+                              search_may_choose(option->name, value) ? value : option->value, path);
     mem_free(value);
   }
   return status;

@@ -130,10 +130,10 @@ extern const struct update job_rates_update;
 /* The rates of this machine for the start of a job with its place and its model, equal on all
  * ranks. They come from the user's cache, or are measured within a second and written there. Copies
  * and host memory are measured only if the device's memory is apart, and only the codecs of the
- * deck. The disk is not measured. The file is for this version of the program, the kind of machine
- * of rank 0, numbers of ranks, model and micro-batch. If nodes now exchange data faster or slower
- * than it says, all is measured again. The 64 newest files are kept. A file that cannot be read or
- * written is no error. Collective. */
+ * deck and search_codec(). The disk is not measured. The file is for this version of the program,
+ * the kind of machine of rank 0, numbers of ranks, model and micro-batch. If nodes now exchange
+ * data faster or slower than it says, all is measured again. The 64 newest files are kept. A file
+ * that cannot be read or written is no error. Collective. */
 enum status job_rates(struct job *job, struct plan_rates *out);
 
 /* The passes of a model and their keys. */

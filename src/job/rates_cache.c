@@ -19,6 +19,7 @@
 #include "io/store/store.h"
 #include "io/text/file.h"
 #include "job/rates.h"
+#include "job/search.h"
 
 enum { MOST_BYTES = 16 << 20, MOST_MATRIX = 4096, LINE_BYTES = 1024, MOST_FILES = 64 };
 static const double rate_s = 0.02; /* for a rate of MOST_BYTES; fewer bytes take less */
@@ -80,6 +81,7 @@ static enum status want(const struct job *job, struct deck_shape *shape,
   *wanted = (struct job_rates_wanted){
       .links = true, .copies = !job->device->model.host_memory || policy.host_state};
   want_codecs(&policy, wanted);
+  want_codec(search_codec(job->deck, comm_local_ranks(job->comm) < comm_ranks(job->comm)), wanted);
   want_sizes(job, wanted);
   return STATUS_OK;
 }

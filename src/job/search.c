@@ -80,7 +80,7 @@ static bool changes_numbers(const char *changes)
 {
   for (const struct option *option = deck_table; option->name; option++) {
     const char *at = strstr(changes, option->name);
-    if (option->effect == EFFECT_MATH && at && is_key(at, option->name))
+    if (option->effect == EFFECT_MATH && !option->chosen && at && is_key(at, option->name))
       return true;
   }
   return false;
@@ -298,12 +298,13 @@ static void put_first(const struct choice *best, struct settings *list)
  * defaults. None of their values changes what is learned. */
 #define STRATEGY(name, group) "shard.strategy=" name " shard.group=" group
 #define MASTERS "tiers.params=host tiers.optimizer=host"
-enum { SUMS = 1, NODES = 2, TIERS = 4, LENGTH = 8 };
+enum { SUMS = 1, NODES = 2, TIERS = 4, LENGTH = 8, CODEC = 16 };
 /* clang-format off */
 static const struct axis {
   int traits;    /* SUMS: another value may change the order of sums. TIERS: on one rank and with
                     hybrid_shard. NODES: only if all nodes have as many ranks. LENGTH: only if all
-                    others are not enough */
+                    others are not enough. CODEC: between nodes, by measured rates, and not advised
+                    because it takes memory */
   int chosen[2]; /* the first values, which the program may choose on a host and on a device with
                     memory of its own. The others are only advised */
   const char *value[8];
@@ -330,6 +331,7 @@ static const struct axis {
       "shard.gathered=1", "shard.gathered=0"}},
     {0, {2, 2}, {"tiers.working=gather", "tiers.working=keep"}},
     {0, {4, 4}, {"shard.prefetch=1", "shard.prefetch=2", "shard.prefetch=3", "shard.prefetch=0"}},
+    {CODEC, {2, 2}, {"compress.grads.codec=none", "compress.grads.codec=exponent"}},
     {0, {0}, {"tiers.residual=host", "tiers.residual=nvme"}},
     {0, {0}, {"shard.reduce=micro"}},
     {0, {0}, {"transfer.params=shard"}},
@@ -351,6 +353,19 @@ const char *search_axis_value(int axis, int value, bool *sums)
   return axes[axis].value[value];
 }
 
+bool search_may_choose(const char *key, const char *value)
+{
+  for (int a = 0; a < AXES; a++) {
+    if (!(axes[a].traits & CODEC) || !is_key(axes[a].value[0], key))
+      continue;
+    for (int v = 0; axes[a].value[v]; v++)
+      if (!strcmp(strchr(axes[a].value[v], '=') + 1, value))
+        return true;
+    return false;
+  }
+  return true;
+}
+
 /* With `same` it looks for advice: also values of keys that the deck sets, and only those that
  * lower the need of a memory that is short in `now`. */
 struct descent {
@@ -365,10 +380,12 @@ struct descent {
   struct rooms now;          /* of the plans */
 };
 
-/* Whether the deck leaves the choice of the axis' keys to the program. */
-static bool leaves(const struct deck *deck, const struct axis *axis, bool apart)
+/* Whether the deck leaves the choice of the axis' keys to the program. Units with codecs of their
+ * own leave none to the others. */
+static bool leaves(const struct deck *deck, const struct axis *axis, bool apart, bool nodes)
 {
-  bool free = axis->chosen[apart] > 0;
+  bool free = axis->chosen[apart] > 0 &&
+              (!(axis->traits & CODEC) || (nodes && deck->compress.units.n == 0));
   for (const struct option *option = deck_table; option->name; option++) {
     const char *at = option->chosen ? strstr(axis->value[0], option->name) : NULL;
     free &= !at || !is_key(at, option->name) || options_is_free(deck->set, option);
@@ -376,12 +393,20 @@ static bool leaves(const struct deck *deck, const struct axis *axis, bool apart)
   return free;
 }
 
-bool search_is_free(const struct deck *deck, bool apart)
+bool search_is_free(const struct deck *deck, bool apart, bool nodes)
 {
   bool free = false;
   for (int a = 0; a < AXES; a++)
-    free |= leaves(deck, &axes[a], apart);
+    free |= leaves(deck, &axes[a], apart, nodes);
   return free;
+}
+
+const char *search_codec(const struct deck *deck, bool nodes)
+{
+  for (int a = 0; a < AXES; a++)
+    if (axes[a].traits & CODEC && leaves(deck, &axes[a], true, nodes))
+      return strchr(axes[a].value[1], '=') + 1;
+  return NULL;
 }
 
 /* Whether the axis may change the order of sums of the best choice. */
@@ -399,9 +424,13 @@ static bool is_apart(const struct descent *d)
 
 static bool is_free(const struct descent *d, const struct axis *axis)
 {
-  return (d->sums || !is_of_sums(d, axis)) && !(d->job->uneven && axis->traits & NODES) &&
+  const struct search *job = d->job;
+  const bool known = job->rates && job->rates->encode_bytes[CODEC_exponent] > 0;
+  return (d->sums || !is_of_sums(d, axis)) && !(job->uneven && axis->traits & NODES) &&
          (d->lengths || !(axis->traits & LENGTH)) &&
-         (d->same || leaves(d->job->deck, axis, is_apart(d)));
+         (!(axis->traits & CODEC) || (known && !d->same)) &&
+         (d->same ||
+          leaves(job->deck, axis, is_apart(d), job->local_ranks < job->plans[0]->input.ranks));
 }
 
 /* `all`: of all axes, otherwise of those of the order of sums. */

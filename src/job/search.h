@@ -96,8 +96,12 @@ const char *search_axis_value(int axis, int value, bool *sums);
 /* Whether the first one is faster by more than the error of a forecast. Local. */
 bool search_gains(const struct choice *choice, const struct choice *than);
 /* Whether the deck leaves anything to choose: not shard.group alone, for example. `apart`: the
- * device has memory of its own. Local. */
-bool search_is_free(const struct deck *deck, bool apart);
+ * device has memory of its own. `nodes`: there are several. Local. */
+bool search_is_free(const struct deck *deck, bool apart, bool nodes);
+/* Whether a free key may have this value: not a codec that changes what is learned. Local. */
+bool search_may_choose(const char *key, const char *value);
+/* The codec of gradients that may be chosen if its rates are known; NULL: none. Local. */
+const char *search_codec(const struct deck *deck, bool nodes);
 
 /* The ways to make a job fit, in out->of: the best value of each key alone, of those that the deck
  * sets and those that change the numbers too. What changes no numbers is first, then what

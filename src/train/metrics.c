@@ -236,6 +236,8 @@ static void record_codec(struct train_run *run)
          plan->unit[u].policy.grads.ops->traits & CODEC_IDENTITY)
     u++;
   plan_print_codecs(plan, method, sizeof method);
+  if (options_is_chosen(run->deck->set, "compress.grads.codec"))
+    snprintf(method, sizeof method, "none"); /* the method of the deck, whose sums are the same */
   print_settings(&plan->unit[u].policy.grads.set, "", config, sizeof config);
   print_weights_codec(plan, config, sizeof config);
   append_text(config, sizeof config, "feedback=%s", feedback ? feedback : "off");

@@ -14,6 +14,8 @@ while IFS='|' read -r rates deck keys words; do
   none) rates= ;;
   fast) rates=$(with_rates $gpu link=370 host_link=50) ;;
   slow) rates=$(with_rates $gpu link=0.117 host_link=0.1) ;;
+  coded_*) rates=$(with_rates $gpu link=${rates#coded_} host_link=0.1 encode_exponent=580 \
+    decode_exponent=610) ;;
   esac
   sed "$free" "$top_srcdir/inputs/$deck.yaml" > free.yaml
   status=0
@@ -32,6 +34,15 @@ fast|llama-3.1-8b|gpu=24GiB model.layers=4 data.batch=8|tiers.params=host tiers.
 tiers.resident=3 tiers.activations=recompute
 slow|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13
 slow|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 shard.gathered=0|shard.gathered=13
+coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13 compress.grads.codec=exponent
+coded_2.9|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13 compress.grads.codec=exponent
+coded_2.9|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.codec=none|shard.gathered=13 \
+compress.grads.codec=exponent
+coded_370|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|(defaults)
+coded_0.117|gpt2-124m|gpu=h100 ranks=2|shard.gathered=13
+coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.codec=int8|shard.gathered=13
+coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.units=[h.0=int8]|\
+shard.gathered=13
 fast|gpt2-124m|gpu=h100 ranks=4 shard.group=2|(defaults)
 fast|qwen2.5-7b|gpu=h100 ranks=1024 local_ranks=8 data.batch=1024|shard.strategy=hybrid_shard \
 shard.group=64 shard.gathered=30
@@ -169,6 +180,14 @@ grep -q '^chosen ' again.log && grep -q '^changed: shard.gathered: 2 -> ' again.
   { cat again.log >&2; die "auto does not free its key alone"; }
 hashes again "6 3" # the deck sets both keys, one of them to another value, and then one key
 rm -rf again
+# A codec of the checkpoint is taken only if it is one that the program may choose.
+for codec in exponent int8; do
+  train 5 again data.batch=20 compress.grads.codec=$codec
+  resumed 5 data.batch=20 --resume auto
+  kept=$(sed -n '/^compress:/,/ weights:/s/^ *codec: //p' again/deck.yaml)
+  case $codec,$kept in exponent,exponent | int8,none) ;; *) die "$codec is resumed as $kept" ;; esac
+  rm -rf again
+done
 # Keys of the checkpoint that contradict a typed one are chosen again.
 train 5 again data.batch=20 tiers.params=host tiers.optimizer=host
 resumed 5 data.batch=20 --resume auto tiers.params=device

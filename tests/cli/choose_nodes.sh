@@ -24,7 +24,7 @@ hosts() {
 # kept DIR: the same again, because a busy machine may delay all exchanges of a start.
 kept() {
   cp "$file" read
-  for attempt in 1 2 3; do
+  for attempt in 1 2 3 4 5 6 7 8; do
     cp read "$file"
     rm -rf "$1"
     hosts "$1" ""
@@ -60,8 +60,23 @@ fast_passes $passes=x10
 all_links $links=0.001
 no_links $links=1e6 [a-z_]*latency=0.001 contention=0
 LIST
+# A chosen codec changes no sum, so the method of the deck stays.
+coded() { chosen "$1" | tr ' ' '\n' | grep -qx compress.grads.codec=exponent; }
+coded all_links && ! coded no_links || {
+  grep '^chosen' all_links.log no_links.log >&2; die "not a codec for slow links"; }
+grep -q '^gradients between ranks: exponent$' all_links.log &&
+  grep -q '"compress_method":"none"' all_links/results.jsonl ||
+  { cat all_links.log >&2; die "a chosen codec is a method"; }
 test "$(value all_links gathered)" = 3 && test "$(value no_links gathered)" != 3 || {
   grep '^chosen' all_links.log no_links.log >&2; die "all starts choose alike"; }
+
+# The codec keeps all bits with two hops of several micro-batches, too. A resume takes it, if it is
+# one that the program may choose.
+for codec in none exponent; do
+  hosts hops-$codec "" shard.strategy=full_shard data.micro_batch=1 compress.grads.codec=$codec
+done
+same hops-none hops-exponent
+test "$(value hops-exponent hops)" = 2 || { cat hops-exponent.log >&2; die "not two hops"; }
 
 # Slower links than those of the file: all is measured again, and that is kept.
 carries=100mbit

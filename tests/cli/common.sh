@@ -57,7 +57,8 @@ optim: {lr: 3.0e-3, warmup: 2, decay_steps: 6}
 END
 }
 
-# Words for the defaults of the keys that the program chooses, except data.micro_batch.
+# Words for the defaults of the keys that the program chooses, except data.micro_batch, and
+# compress.grads.codec, which is chosen between nodes alone.
 pinned="shard.strategy=full_shard shard.prefetch=1 shard.gathered=-1 tiers.params=device \
 tiers.optimizer=device tiers.activations=keep tiers.working=gather tiers.resident=0"
 
