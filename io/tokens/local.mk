@@ -3,6 +3,8 @@ layers += io/tokens/libtokens.a
 io_tokens_libtokens_a_SOURCES = \
 	io/tokens/chat.c \
 	io/tokens/chat.h \
+	io/tokens/choices.c \
+	io/tokens/choices.h \
 	io/tokens/conversation.c \
 	io/tokens/conversation.h \
 	io/tokens/index.c \

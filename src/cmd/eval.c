@@ -1,14 +1,19 @@
-/* sluice eval: the validation loss of a model. */
+/* sluice eval: the validation loss of a model, or its scores on questions with choices. */
 #include "train/evaluate.h"
 
 #include <math.h>
+#include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/printable.h"
-#include "cmd/cmd.h"
+#include "cmd/language.h"
+#include "io/results/results.h"
 #include "job/weights.h"
 
 struct values {
+  char *choices, *delimiter, *results, *tokenizer, *tokenizer_dir;
   bool untrained;
 };
 
@@ -17,6 +22,15 @@ static const struct option table[] = {
     {"untrained", OPTION_BOOL, AT(untrained), "false",
      .text = "Evaluate the model as a new run starts it. Weights are random or those of "
              "train.init. Use it for comparison."},
+    {"choices", OPTION_STRING, AT(choices), "", .path = true,
+     .text = "Questions whose choices are scored, as JSON Lines. Each has \"query\", \"choices\" "
+             "and \"gold\", the index of the right choice. A score is the log-likelihood of a "
+             "choice after the query, as in lm-evaluation-harness."},
+    {"delimiter", OPTION_STRING, AT(delimiter), " ", .text = "Text between query and choice."},
+    {"results", OPTION_STRING, AT(results), "", .path = true,
+     .text = "File to append the scores of choices to. It gets a JSON line per question, and "
+             "one of all."},
+    LANGUAGE_OPTIONS,
     {.name = NULL},
 };
 // clang-format on
@@ -56,18 +70,164 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   return status;
 }
 
+/* ---- choices */
+
+struct share {
+  double mean, error; /* standard error; NAN for one question */
+};
+
+static struct share share_of(int64_t right, int64_t n)
+{
+  const double mean = (double)right / (double)n;
+  return (struct share){mean, n > 1 ? sqrt(mean * (1 - mean) / (double)(n - 1)) : NAN};
+}
+
+struct judged {
+  const struct choices *choices;
+  const double *score;
+  struct results *results; /* NULL: none */
+  int64_t right[2];        /* by log-likelihood; divided by characters */
+};
+
+static enum status judge_question(struct judged *judged, int64_t q)
+{
+  static const char *const names[] = {"acc", "acc_norm"};
+  const struct choices_question *question = &judged->choices->question[q];
+  struct json_writer *line = judged->results ? results_begin(judged->results, "question") : NULL;
+  if (line) {
+    json_write_int(line, "question", q);
+    json_write_int(line, "gold", question->gold);
+    json_write_open(line, "log_likelihood", '[');
+    for (int c = 0; c < question->n; c++)
+      json_write_real(line, NULL, judged->score[question->first + c]);
+    json_write_close(line, ']');
+  }
+  for (int i = 0; i < 2; i++) {
+    const bool right = choices_best(judged->choices, q, judged->score, i) == question->gold;
+    judged->right[i] += right;
+    if (line)
+      json_write_bool(line, names[i], right);
+  }
+  return line ? results_end(judged->results) : STATUS_OK;
+}
+
+static enum status record(const struct judged *judged, const char *file, const char *model,
+                          const struct share share[2])
+{
+  if (!judged->results)
+    return STATUS_OK;
+  struct json_writer *line = results_begin(judged->results, "choices");
+  results_time(line);
+  results_origin(line);
+  json_write_text(line, "model", model);
+  json_write_text(line, "file", file);
+  json_write_int(line, "questions", judged->choices->questions);
+  json_write_real(line, "acc", share[0].mean);
+  json_write_real(line, "acc_stderr", share[0].error);
+  json_write_real(line, "acc_norm", share[1].mean);
+  json_write_real(line, "acc_norm_stderr", share[1].error);
+  return results_end(judged->results);
+}
+
+/* Rank 0: prints and records. */
+static enum status judge(const struct values *values, const char *model,
+                         const struct choices *choices, const double *score, double seconds)
+{
+  struct judged judged = {.choices = choices, .score = score};
+  for (int64_t r = 0; r < choices->rows; r++)
+    if (!isfinite(score[r]))
+      return status_set(STATUS_NONFINITE,
+                        "the model gives a choice a log-likelihood that is not a finite number: "
+                        "its weights are damaged, or its training diverged");
+  enum status status =
+      *values->results ? results_open(values->results, &judged.results) : STATUS_OK;
+  for (int64_t q = 0; q < choices->questions && !status; q++)
+    status = judge_question(&judged, q);
+  const struct share share[] = {share_of(judged.right[0], choices->questions),
+                                share_of(judged.right[1], choices->questions)};
+  status = status ?: record(&judged, values->choices, model, share);
+  const enum status closed = results_close(judged.results);
+  if (status || closed)
+    return status ?: closed;
+  printable_print(stdout, "%s: acc %.6f (stderr %.6f)  acc_norm %.6f (stderr %.6f)  ",
+                  *model ? model : "untrained model", share[0].mean, share[0].error, share[1].mean,
+                  share[1].error);
+  printf("(%lld questions, %lld choices, %.1f s)\n", (long long)choices->questions,
+         (long long)choices->rows, seconds);
+  return STATUS_OK;
+}
+
+/* Rows are as long as the longest one. */
+static enum status read_choices(struct comm *comm, const struct values *values,
+                                struct source *source, struct choices *out)
+{
+  struct deck *deck = &source->deck;
+  const char *model = values->untrained ? deck->train.init : source->checkpoint;
+  const int64_t context = options_is_typed(deck->set, "data.sequence") && deck->data.sequence
+                              ? deck->data.sequence
+                              : deck->model.context;
+  struct language language = {.named = values->tokenizer, .named_dir = values->tokenizer_dir};
+  enum status status = language_open(comm, source, model, &language);
+  if (!status && comm_rank(comm) == 0)
+    status =
+        (*values->results ? results_check(values->results) : STATUS_OK)
+            ?: choices_read(values->choices, values->delimiter, language.tokenizer, context, out);
+  language_close(&language);
+  status = comm_agree(comm, status) ?: choices_share(comm, out);
+  deck->data.sequence = out->longest;
+  deck->rows[1].apart = true;
+  return status;
+}
+
+static enum status score(struct job *job, const struct values *values, const struct source *source,
+                         const struct choices *choices)
+{
+  struct evaluator evaluator = {0};
+  double *score = NULL;
+  const double start = clock_s();
+  const char *model = values->untrained ? source->deck.train.init : source->checkpoint;
+  enum status status = (values->untrained ? weights_start(job) : weights_load(job, model))
+      ?: comm_agree(job->comm, mem_new(MEM_DATA, choices->rows, &score))
+      ?: evaluator_open_choices(job, choices, &evaluator);
+  if (!status) {
+    evaluator_score(&evaluator, score);
+    if (comm_rank(job->comm) == 0)
+      status = judge(values, model, choices, score, clock_s() - start);
+    status = comm_agree(job->comm, status);
+  }
+  evaluator_close(&evaluator);
+  mem_free(score);
+  return status;
+}
+
+static enum status check_values(const struct values *values)
+{
+  return *values->choices || !(*values->results || *values->tokenizer || *values->tokenizer_dir ||
+                               strcmp(values->delimiter, " ") != 0)
+             ? STATUS_OK
+             : status_usage("delimiter, results, tokenizer and tokenizer_dir are for questions: "
+                            "set choices=FILE");
+}
+
 static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   const char *cure =
       values->untrained ? NULL : ": train first, name a checkpoint, or use --untrained";
   struct source source = {0};
+  struct choices choices = {.questions = 0};
   struct job *job = NULL;
-  enum status status = source_open(arguments, arguments->word[0], cure, &source)
-      ?: job_begin(arguments->comm, &source.deck, &job)
-      ?: job_create(job, JOB_EVAL)
-      ?: evaluate(job, &source, values->untrained);
+  enum status status =
+      check_values(values) ?: source_open(arguments, arguments->word[0], cure, &source);
+  if (!status && *values->choices)
+    status = read_choices(arguments->comm, values, &source, &choices);
+  status = status
+               ?: job_begin(arguments->comm, &source.deck, &job)
+               ?: job_create(job, JOB_EVAL)
+               ?: (*values->choices ? score(job, values, &source, &choices)
+                                    : evaluate(job, &source, values->untrained));
   job_destroy(job);
+  choices_free(&choices);
   source_close(&source);
   return status;
 }
@@ -81,10 +241,16 @@ const struct command command_eval = {
             "\n"
             "A deck or a run folder stands for its newest checkpoint that verifies. MODEL_FOLDER "
             "is a Hugging Face model folder. A token is scored with the tokens before it in its "
-            "window of data.sequence tokens as context.",
+            "window of data.sequence tokens as context.\n"
+            "\n"
+            "With choices=FILE it prints the share of questions whose right choice has the largest "
+            "log-likelihood (acc), also divided by its characters (acc_norm), with standard "
+            "errors. A query that is too long for model.context, or for data.sequence on the "
+            "command line, loses tokens at its left.",
     .examples = "  sluice eval runs/quickstart\n"
                 "  mpirun -n 4 --bind-to none sluice eval runs/gpt2-62m eval.batches=20\n"
-                "  sluice eval models/Qwen2.5-0.5B data.val=data/corpus data.sequence=1024\n",
+                "  sluice eval models/Qwen2.5-0.5B data.val=data/corpus data.sequence=1024\n"
+                "  sluice eval models/Qwen2.5-0.5B choices=hellaswag.jsonl results=scores.jsonl\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

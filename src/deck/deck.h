@@ -135,6 +135,7 @@ struct deck {
   /* Of the rows of training data, then of validation data: job_look_at_data(). */
   struct deck_rows {
     bool packed;    /* of any source */
+    bool apart;     /* each row of an evaluation is a source; the caller sets it */
     double squares; /* mean sum of the squares of the lengths of a row's documents; 0: whole rows */
   } rows[2];
   struct option_set *set; /* owns the strings above */

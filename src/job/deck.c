@@ -31,6 +31,8 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
                                      .micro_batch = micro,
                                      .micros = 1,
                                      .sequence = sequence};
+  if (input->mode == PLAN_EVAL && deck->rows[1].apart)
+    input->sources = (int)(micro * input->ranks);
   /* Data that training could not keep on the device do not fit here either. */
   input->policy = (struct deck_policy){.reduce_every_micro = true,
                                        .host_state = deck->tiers.optimizer == DECK_TIER_HOST,

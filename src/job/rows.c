@@ -45,7 +45,7 @@ static enum status look(struct comm *comm, const struct deck *deck,
   double weight[DECK_SOURCES] = {0}, sum = 0, weights = 0;
   const double row = (double)(deck->data.sequence ?: deck->model.context);
   enum status status = STATUS_OK;
-  *out = (struct deck_rows){.packed = deck->data.pack == DECK_PACK_YES};
+  *out = (struct deck_rows){.packed = deck->data.pack == DECK_PACK_YES, .apart = out->apart};
   if (list == &deck->data.train)
     deck_weights(deck, weight);
   for (int i = 0; i < list->n && !status; i++) {

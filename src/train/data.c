@@ -215,10 +215,29 @@ static int64_t rows_of(const struct data_scan *scan, int s)
 
 int64_t data_scan_rows(const struct data_scan *scan)
 {
-  int64_t rows = 0;
+  int64_t rows = scan->choices ? scan->choices->rows : 0;
   for (int s = 0; s < scan->data.n; s++)
     rows += rows_of(scan, s);
   return rows;
+}
+
+/* Only the last targets of a row are scored. */
+static void fill_choice(const struct choices *choices, int64_t number, const struct row *row,
+                        int64_t T, struct data_counts *counts)
+{
+  const struct choices_row *choice = &choices->row[number];
+  const int32_t *id = choices->id + choice->begin;
+  const int64_t n = choice->n - 1;
+  for (int64_t t = 0; t < n; t++) {
+    row->tokens[t] = id[t];
+    row->targets[t] = t < n - choice->scored ? -1 : id[t + 1];
+    if (row->positions)
+      row->positions[t] = (int32_t)t;
+    if (row->first)
+      row->first[t] = 0;
+  }
+  pad(row, n, T);
+  counts->targets += choice->scored;
 }
 
 enum status data_load_scan(void *arg, int64_t step, int micro, const struct model_batch *out)
@@ -235,12 +254,16 @@ enum status data_load_scan(void *arg, int64_t step, int micro, const struct mode
     int s = 0;
     while (s < scan->data.n && number >= rows_of(scan, s))
       number -= rows_of(scan, s++);
-    if (s == scan->data.n)
+    if (scan->choices && number < scan->choices->rows)
+      fill_choice(scan->choices, number, &row, scan->sequence, counts);
+    else if (s == scan->data.n)
       pad(&row, 0, scan->sequence);
     else
       status = load_row(&scan->data.of[s], 0, s, number, &row, counts);
     if (out->sources)
-      out->sources[b] = s < scan->data.n ? s : 0;
+      out->sources[b] = scan->choices      ? (int32_t)(scan->rank * scan->micro_batch + b)
+                        : s < scan->data.n ? s
+                                           : 0;
   }
   return status;
 }

@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "deck/deck.h"
 #include "exec/exec.h"
+#include "io/tokens/choices.h"
 #include "io/tokens/pack.h"
 #include "job/job.h"
 
@@ -67,9 +68,11 @@ enum status data_count(struct job *job, const struct data_order *order, int64_t 
                        struct data_counts *out);
 
 /* The rows of each source in order, at most `most` of them (0: all), one source after another: row
- * i of a step belongs to rank i / micro_batch. Rows after the last one have no targets. */
+ * i of a step belongs to rank i / micro_batch. Rows after the last one have no targets. Rows of
+ * choices are sources of their own: row i of a step is source i. */
 struct data_scan {
   struct data_sources data;
+  const struct choices *choices; /* instead of data; NULL: none */
   int64_t most, first_step, micro_batch, sequence;
   int rank, ranks;
   struct data_counts counts[2]; /* as those of struct data_order */

@@ -9,14 +9,27 @@
 
 const char evaluator_cure[] = "; eval.every=0 trains without validation";
 
-enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out)
+static struct evaluator begin(struct job *job)
 {
   const struct plan *plan = job->plan[PLAN_EVAL];
-  *out = (struct evaluator){.job = job,
+  return (struct evaluator){.job = job,
                             .scan = {.micro_batch = plan->input.shape.micro_batch,
                                      .sequence = plan->input.shape.sequence,
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
+}
+
+enum status evaluator_open_choices(struct job *job, const struct choices *choices,
+                                   struct evaluator *out)
+{
+  *out = begin(job);
+  out->scan.choices = choices;
+  return job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
+}
+
+enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out)
+{
+  *out = begin(job);
   watchdog_start(job->start, "opening the validation data");
   enum status status =
       data_open(job->comm, job->deck, SPLIT_VAL, out->scan.sequence, maker, &out->scan.data)
@@ -37,9 +50,16 @@ struct losses {
   int64_t targets[DECK_SOURCES];
 };
 
-static void add_result(int sources, const struct exec_result *result, struct losses *losses)
+/* What becomes of the result of a step, whose first row is `row`. */
+typedef void take_result(const struct data_scan *scan, int64_t row,
+                         const struct exec_result *result, void *to);
+
+static void add_result(const struct data_scan *scan, int64_t row, const struct exec_result *result,
+                       void *to)
 {
-  for (int s = 0; s < sources; s++) {
+  struct losses *losses = to;
+  (void)row;
+  for (int s = 0; s < scan->data.n; s++) {
     exactsum_merge(&losses->loss[s], &result->loss_exact[s]);
     exactsum_normalize(&losses->loss[s]);
     losses->targets[s] += (int64_t)exactsum_value(&result->targets_exact[s]);
@@ -72,7 +92,7 @@ static void conclude(const struct data_scan *scan, struct losses *losses, struct
 }
 
 /* The next step, if any of its tokens is scored. */
-static void run_step(struct evaluator *evaluator, struct losses *losses)
+static void run_step(struct evaluator *evaluator, int64_t row, take_result *take, void *to)
 {
   struct job *job = evaluator->job;
   struct exec *exec = job->exec[PLAN_EVAL];
@@ -87,11 +107,11 @@ static void run_step(struct evaluator *evaluator, struct losses *losses)
   }
   comm_must(job->comm, exec_set_targets(exec, targets));
   comm_must(job->comm, exec_step(exec, step, 0, 0.0, &result));
-  add_result(evaluator->scan.data.n, &result, losses);
+  take(&evaluator->scan, row, &result, to);
 }
 
 static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg), void *arg,
-                      struct losses *losses)
+                      take_result *take, void *to)
 {
   const struct data_scan *scan = &evaluator->scan;
   const int64_t per_step = scan->micro_batch * scan->ranks, rows = data_scan_rows(scan);
@@ -102,7 +122,7 @@ static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg)
   bool whole = true;
   job_read_ahead(job, PLAN_EVAL, evaluator->next_step, steps);
   for (int64_t i = 0; i < steps && whole; i++) {
-    run_step(evaluator, losses);
+    run_step(evaluator, i * per_step, take, to);
     if (interrupts)
       whole = i + 1 == steps || !interrupts(arg);
     else
@@ -129,9 +149,24 @@ bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrup
   }
   scan->most = batches > INT64_MAX / batch ? 0 : batches * batch;
   scan->first_step = evaluator->next_step;
-  if (!run_steps(evaluator, interrupts, arg, &losses))
+  if (!run_steps(evaluator, interrupts, arg, add_result, &losses))
     return false;
   conclude(scan, &losses, out);
   out->seconds = clock_s() - start;
   return true;
+}
+
+static void take_scores(const struct data_scan *scan, int64_t row, const struct exec_result *result,
+                        void *to)
+{
+  const int64_t rows = data_scan_rows(scan), end = row + scan->micro_batch * scan->ranks;
+  double *score = to;
+  for (int64_t r = row; r < rows && r < end; r++)
+    score[r] = -exactsum_value(&result->loss_exact[r - row]);
+}
+
+void evaluator_score(struct evaluator *evaluator, double *score)
+{
+  evaluator->scan.first_step = evaluator->next_step;
+  (void)run_steps(evaluator, NULL, NULL, take_scores, score);
 }

@@ -29,6 +29,10 @@ extern const char evaluator_cure[]; /* how to train without it, after a message 
 /* Opens the validation split, which `maker` must have made, and starts the job's evaluation plan.
  * Collective. */
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out);
+/* The same for the rows of choices, which stay the caller's, of a job with deck->rows[1].apart and
+ * data.sequence = choices->longest. Collective. */
+enum status evaluator_open_choices(struct job *job, const struct choices *choices,
+                                   struct evaluator *out);
 void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 
 /* Scores every trained token of each source except its first, or only those of the first `batches`
@@ -39,3 +43,7 @@ void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
  * with false, and must not be repeated. NULL: shows progress instead. Collective. */
 bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrupts)(void *arg),
                    void *arg, struct evaluation *out);
+
+/* score[i]: the log-likelihood of the scored tokens of row i of the choices, without rounding of
+ * their sum. Bitwise the same on any number of ranks if results per sequence are. Collective. */
+void evaluator_score(struct evaluator *evaluator, double *score);

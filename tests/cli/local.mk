@@ -1,6 +1,7 @@
 check_scripts += \
 	tests/cli/hops.sh \
 	tests/cli/campaign.sh \
+	tests/cli/choices.sh \
 	tests/cli/choose.sh \
 	tests/cli/choose_again.sh \
 	tests/cli/choose_nodes.sh \
@@ -75,6 +76,7 @@ EXTRA_DIST += \
 	tests/cli/lustre.c \
 	tests/cli/nodes_made_up.c \
 	tests/cli/chat.py \
+	tests/cli/choices.py \
 	tests/cli/chat.txt \
 	tests/cli/report.py \
 	tests/cli/results.py \

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Conversations in sluice generate. Oracles: pages that are put together by hand, which generate
-# continues as a text on one rank; tokens of pieces, for special tokens that a user writes.
+# continues as a text on one rank; tokens of pieces, for special tokens that a user writes. And the
+# loss of conversations in sluice eval.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3
 python3 -c 'import jinja2' 2> /dev/null || lack python3-jinja2
@@ -118,6 +119,46 @@ test "$(grep -c 'warning: the chat template, line 1: one turn$' say.err)" = 1 ||
   cat say.err >&2; die "no warning of a turn that is refused"; }
 test "$(wc -l < got)" -ge 2 && test "$(head -n 1 got)" = "$(tail -n 1 got)" || {
   cat got >&2; die "a refused turn stays"; }
+
+# ---- the loss of conversations. Oracle: log-likelihoods of what is trained, each after its page.
+cat > bare.jinja <<'END'
+{% for m in messages %}{{ '<|im_start|>' + m.role + '<|fim_prefix|>' + m.content + '<|im_end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant<|fim_prefix|>' }}{% endif %}
+END
+user='<|im_start|>user<|fim_prefix|>' asks='<|im_end|><|im_start|>assistant<|fim_prefix|>'
+first="${user}the ship$asks"
+second="${first}opens the gate<|im_end|>${user}and then$asks"
+question() { printf '{"query": "%s", "choices": ["%s"], "gold": 0}\n' "$1" "$2"; }
+# TRAIN;EOT;the first answer;the second one
+while IFS=';' read -r trained eot a b; do
+  rm -rf scored scores.jsonl
+  "$SLUICE" prepare many.jsonl out=scored tokenizer="$model" template=bare.jinja val=0.2 \
+    train=$trained eot=$eot > prepare.out 2>&1 || { cat prepare.out >&2; die "train=$trained"; }
+  {
+    test -z "$a" || question "$first" "$a"
+    test -z "$b" || question "$second" "$b"
+  } > pieces.jsonl
+  "$SLUICE" eval random choices=pieces.jsonl delimiter= results=scores.jsonl > scores.out 2>&1 || {
+    cat scores.out >&2; die "eval of pieces"; }
+  want=$(sed -n 's/.*"log_likelihood":\[-\([^]]*\)\].*/\1/p' scores.jsonl |
+    awk '{ s += $1 } END { print s }' CONVFMT=%.17g OFMT=%.17g)
+  n=$("$SLUICE" tokenizer encode "$model" \
+    text="$a<|endoftext|>$b" | wc -w)
+  for ranks in 1 3; do
+    on $ranks "$SLUICE" eval random data.val=scored > loss.out 2> loss.err || {
+      cat loss.err >&2; die "eval of conversations"; }
+    sed -n 's/.* loss \([^ ]*\)  perplexity \([^ ]*\)  (\([0-9]*\) tokens.*/\1 \2 \3/p' loss.out |
+      awk -v want="$want" -v n=$((n - 1)) '{ e = $1 * n / want - 1; p = $2 / exp($1) - 1
+        ok = e * e < 1e-12 && p * p < 1e-10 && $3 > n && $3 % n == 0 } END { exit !ok }' || {
+      cat loss.out >&2; die "train=$trained eot=$eot: not the mean of $want over $n tokens"; }
+  done
+done <<'END'
+assistant;turn;opens the gate<|im_end|>;water moves under it<|im_end|>
+assistant;no;opens the gate;water moves under it
+assistant;last;opens the gate;water moves under it<|im_end|>
+last;turn;;water moves under it<|im_end|>
+END
 
 # ---- refusals: CODE|SENTENCE|arguments
 path=$PATH
