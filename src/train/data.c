@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "exec/watchdog.h"
 #include "io/checkpoint/checkpoint.h"
+#include "job/job.h"
 #include "job/model_source.h"
 
 /* --- rows ------------------------------------------------------------------ */

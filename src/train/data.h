@@ -7,7 +7,6 @@
 #include "exec/exec.h"
 #include "io/tokens/choices.h"
 #include "io/tokens/pack.h"
-#include "job/job.h"
 
 /* A split of the folders that a key of the deck names, in its order. */
 struct data_source {
@@ -63,6 +62,7 @@ struct data_order {
   struct data_counts counts[2]; /* of this rank in even and odd steps: job_await_read() */
 };
 exec_load data_load_train; /* of a struct data_order */
+struct job;
 /* The rows of training step `step` over all ranks, once they are read. Collective. */
 enum status data_count(struct job *job, const struct data_order *order, int64_t step,
                        struct data_counts *out);
