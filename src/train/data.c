@@ -431,6 +431,30 @@ static enum status make_room(struct data_source *out)
              : mem_new(MEM_DATA, out->row + 1, &out->trained);
 }
 
+/* Looks for a row with a token that is trained: all such tokens may be in parts of documents that
+ * no row has. */
+static enum status find_trained(const struct opening *from, int s, const struct data_source *source)
+{
+  const struct deck *deck = from->deck;
+  const int64_t most = source->in_order ? deck->eval.batches : 0,
+                rows = most > 0 && most < source->rows / deck->data.batch ? most * deck->data.batch
+                                                                          : source->rows;
+  struct data_counts counts = {0};
+  int32_t *tokens = NULL;
+  enum status status = mem_new(MEM_DATA, 2 * source->row, &tokens);
+  const struct row row = {.tokens = tokens, .targets = tokens + source->row};
+  for (int64_t i = 0; i < rows && counts.targets == 0 && !status; i++)
+    status = load_row(source, (uint64_t)deck->run.seed, s, i, &row, &counts);
+  mem_free(tokens);
+  return status || counts.targets > 0
+             ? status
+             : status_set(STATUS_INPUT,
+                          "%s: no token is trained in the %lld row%s of %lld that %s gives: use a "
+                          "larger data.sequence, data.long=split or other conversations",
+                          from->key, (long long)rows, plural(rows), (long long)source->row,
+                          from->dir);
+}
+
 /* Source s, whose set is open. */
 static enum status fill_source(const struct opening *from, int s, struct data_source *out)
 {
@@ -447,7 +471,11 @@ static enum status fill_source(const struct opening *from, int s, struct data_so
     hint_vocab(out->set, from->dir, from->deck);
   if (!status && from->deck->data.verify)
     status = token_set_verify(comm, out->set);
-  return status || !job_packs(from->deck, out->set) ? status : open_pack(from, s, out);
+  if (!status && job_packs(from->deck, out->set))
+    status = open_pack(from, s, out);
+  if (!status && out->trained && comm_rank(comm) == 0)
+    status = find_trained(from, s, out);
+  return comm_agree(comm, status);
 }
 
 /* Source s. It is closed by the caller, whatever the status. */

@@ -173,3 +173,75 @@ fake 'printf "%0200d" 0; cat > /dev/null'
 broken 70 "gives an answer that makes no sense"
 path=$scratch/nowhere
 broken 8 "conversations need python3, which cannot be started"
+
+# ---- training. Oracles: the same losses on 1, 2 and 3 ranks and after a resume; the losses of what
+# is trained and of the rest, marked by a template of the same text, make up that of all tokens.
+awk 'BEGIN { n = split("the a ship water gate rank moves opens under over and then", w, " "); s = 1
+  for (i = 0; i < 150; i++) { line = ""
+    for (m = 0; m < 4; m++) { text = ""
+      s = (s * 16807) % 2147483647; words = i % 3 == m % 2 ? 1 : 1 + s % 12
+      for (k = 0; k < words; k++) { s = (s * 16807) % 2147483647; text = text w[s % n + 1] " " }
+      line = line (m ? ", " : "") "{\"role\": \"" (m % 2 ? "assistant" : "user") \
+        "\", \"content\": \"" text "\"}" }
+    print "{\"messages\": [" line "]}" } }' > talks.jsonl
+cat > plain.jinja <<'END'
+{% for m in messages %}{{ m.role }}: {{ m.content | trim }}{{ eos_token }}{% endfor %}
+END
+cat > rest.jinja <<'END'
+{%- for m in messages %}{% generation %}{{ '<|im_start|>' + m.role + '\n' }}
+{%- if m.role == 'user' %}{{ m.content + '<|im_end|>\n' }}{% endif %}{% endgeneration %}
+{%- if m.role == 'assistant' %}{{ m.content + '<|im_end|>' }}
+{%- generation %}{{ '\n' }}{% endgeneration %}{% endif %}
+{%- endfor %}
+END
+make_deck
+sed -i 's/vocab: 257/vocab: 1500/; s/context: 32/context: 64/; s/sequence: 32/sequence: 64/' \
+  tiny.yaml
+# value KEY DIR: of the first step.
+value() {
+  sed -n "s/.*\"kind\":\"step\".*\"$1\":\([^,}]*\)[,}].*/\1/p" "$2/results.jsonl" | head -n 1
+}
+# scored RANKS DATA: loss and tokens.
+scored() {
+  on "$1" "$SLUICE" eval one-chatml data.val="$2" data.pack=true 2> eval.err |
+    sed -n 's/.*validation loss \([0-9.]*\) .*(\([0-9]*\) tokens.*/\1 \2/p'
+}
+for name in chatml plain; do
+  prepare talks-$name talks.jsonl val=0.3 template=$name.jinja
+  set -- data.train=talks-$name data.pack=true eval.every=3 run.steps=3
+  train 1 one-$name "$@"
+  for ranks in 2 3; do
+    train $ranks more "$@" data.micro_batch=2
+    close_to one-$name more 1e-5
+    for key in loss trained filled; do
+      test "$(value $key one-$name)" = "$(value $key more)" || die "$name: $key on $ranks ranks"
+    done
+    rm -r more
+  done
+  train 3 parts "$@" run.steps=1
+  train 2 parts "$@" --resume auto
+  close_to one-$name parts 1e-5
+  rm -r parts
+done
+prepare talks-all talks.jsonl val=0.3 train=all
+prepare talks-rest talks.jsonl val=0.3 template=rest.jinja
+for name in all chatml rest; do
+  scored 1 talks-$name > score-$name
+  test "$(scored 3 talks-$name)" = "$(cat score-$name)" || die "validation of $name on 3 ranks"
+done
+cat score-all score-chatml score-rest | paste -s -d ' ' - | awk '{
+  d = ($3 * $4 + $5 * $6) / ($1 * $2) - 1
+  exit NF != 6 || $4 < 100 || $2 != $4 + $6 || d * d > 1e-18 }' || {
+  cat score-all score-chatml score-rest >&2; die "what is scored"; }
+
+# Answers that come after the end of a row: nothing of them can be scored or trained.
+awk 'BEGIN { for (i = 0; i < 9; i++) { text = ""; for (k = 0; k < 99; k++) text = text "ship "
+  print "{\"messages\": [{\"role\": \"user\", \"content\": \"" text "\"}, " \
+    "{\"role\": \"assistant\", \"content\": \"a\"}]}" } }' > late.jsonl
+prepare late late.jsonl val=0.5
+says="no token is trained in the 6 rows of 64 that late gives: use a larger data.sequence"
+fails 3 "data.val: $says" on 2 "$SLUICE" train tiny.yaml run.dir=none data.train=talks-chatml \
+  data.val=late eval.every=1 data.pack=true data.long=cut
+fails 3 "data.val: $says" "$SLUICE" eval one-chatml data.val=late data.pack=true data.long=cut
+fails 3 "data.train: no token is trained in the 3 rows" "$SLUICE" train tiny.yaml run.dir=none \
+  data.train=late data.pack=true data.long=cut
