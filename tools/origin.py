@@ -122,8 +122,11 @@ class Text(str):
         if not isinstance(count, int):
             return NotImplemented
         check_length(len(self) * count)
-        return type(self)(str.__mul__(self, count),
-                          self._runs * (min(count, 1 << 20) if self else 1))
+        if len(self._runs) == 1:
+            runs = [(n * max(count, 0), tag) for n, tag in self._runs]
+        else:
+            runs = self._runs * count if self else self._runs
+        return type(self)(str.__mul__(self, count), runs)
 
     __rmul__ = __mul__
 

@@ -3,7 +3,7 @@
 # texts with brackets, decoded from the tokens and masks of the shards; equal bytes of one rank for
 # several, and of a whole call for one that goes on.
 . "${top_srcdir:?}/tests/cli/common.sh"
-need python3 gzip
+need python3 gzip zstd
 python3 -c 'import jinja2' 2> /dev/null || lack python3-jinja2
 python3 "$top_srcdir/tests/cli/chat.py" "$top_srcdir/tests/cli/chat.txt" "$top_srcdir/tools" ||
   die "rows of chat.txt"
@@ -99,6 +99,19 @@ prepare again many.jsonl val=0.1 shard_tokens=1024
 for other in three again; do
   for file in one/*.h5; do cmp "$file" "$other/${file#one/}" || die "$other has other shards"; done
 done
+# A signal ends all processes without a word of Python, and without an index. The same call goes on.
+"$SLUICE" prepare many.jsonl out=ended tokenizer="$model" template=chatml.jinja val=0.1 \
+  shard_tokens=1024 > ended.log 2>&1 &
+until test -e ended/train-00000-00000.h5; do
+  kill -0 $! 2> kill.err || { cat ended.log >&2; die "ended too early"; }
+  sleep 0.01
+done
+kill -TERM $!
+wait $! && die "a signal did not end it"
+test -e ended/index.h5 && die "an index of unfinished data"
+prepare ended many.jsonl val=0.1 shard_tokens=1024
+for file in one/*.h5; do cmp "$file" "ended/${file#one/}" || die "other shards after a signal"; done
+grep -i traceback ended.log && die "words of Python"
 gzip -k many.jsonl
 prepare packed many.jsonl.gz val=0.1 shard_tokens=1024
 sed 's/^packed: //' packed.out | sed 's/.*documents/documents/' > packed.said
@@ -141,10 +154,19 @@ template '{% set n = namespace(x=7) %}{% for i in range(99) %}{% set n.x = n.x *
 refuse "$good" 3 "the chat template makes no text in 10 s" template=row.jinja
 
 # A large record in a small file, and one that a skip leaves out.
-{ printf '{"messages": [{"role": "user", "content": "'; head -c 300000000 /dev/zero | tr '\0' a
-  echo '"}]}'; } | gzip -1 > bomb.jsonl.gz
-fails 3 "bomb.jsonl.gz" "$SLUICE" prepare bomb.jsonl.gz out=no tokenizer="$model" \
-  template=chatml.jinja val=0
+large() {
+  printf '{"messages": [{"role": "user", "content": "'
+  head -c "$1" /dev/zero | tr '\0' a
+  echo '"}]}'
+}
+large 300000000 | gzip -1 > bomb.jsonl.gz
+large 300000000 | zstd -q > bomb.jsonl.zst
+large 100000000 > bomb.jsonl
+for row in gz:bomb.jsonl.gz zst:bomb.jsonl.zst "jsonl:a text of more than 16777216 characters"; do
+  fails 3 "${row#*:}" "$SLUICE" prepare bomb.*"${row%%:*}" out=no tokenizer="$model" \
+    template=chatml.jinja val=0
+done
+rm bomb.*
 printf '%s\n' '{"messages": 1}' "$good" > some.jsonl
 prepare some some.jsonl val=0 invalid=skip
 says some.out "1 record without a usable text skipped"
