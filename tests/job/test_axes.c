@@ -207,6 +207,14 @@ static bool try_value(int axis, const char *value, bool done)
   return false;
 }
 
+/* A key of the setup is no choice of the program. */
+static bool is_pinned(const char *value)
+{
+  char key[64];
+  snprintf(key, sizeof key, "%.*s=", (int)strcspn(value, "="), value);
+  return strstr(setup->keys, key) != NULL;
+}
+
 /* done: values that change the plan of a setup. */
 static void try_setup(bool done[MOST_AXES][MOST_VALUES])
 {
@@ -217,7 +225,8 @@ static void try_setup(bool done[MOST_AXES][MOST_VALUES])
               expected.state != 0);
   for (int a = 0; search_axis_value(a, 0, &sums); a++)
     for (int v = 1; search_axis_value(a, v, &sums) && !sums; v++)
-      done[a][v] = try_value(a, search_axis_value(a, v, &sums), done[a][v]);
+      if (!is_pinned(search_axis_value(a, v, &sums)))
+        done[a][v] = try_value(a, search_axis_value(a, v, &sums), done[a][v]);
   apart = false;
 }
 
