@@ -183,10 +183,12 @@ static enum status list_chosen(const struct deck *deck, char *text, size_t size)
   return status;
 }
 
-static enum status log_choice(const struct job *job, const struct chosen *chosen)
+enum status choose_log(const struct job *job, const struct chosen *chosen)
 {
   char words[sizeof chosen->text];
   char gain[64] = "";
+  if (!chosen->best.best.fits)
+    return STATUS_OK;
   const enum status status = list_chosen(job->deck, words, sizeof words);
   if (!chosen->default_fits)
     snprintf(gain, sizeof gain, " (the defaults do not fit)");
@@ -199,13 +201,12 @@ static enum status log_choice(const struct job *job, const struct chosen *chosen
   return status;
 }
 
-enum status job_choose(struct job *job, enum job_use use, bool *changed)
+enum status job_choose(struct job *job, enum job_use use, struct chosen *out)
 {
-  struct chosen chosen = {.text = ""};
   struct job_limits whole, now;
   struct plan_rates rates;
   int64_t local[] = {comm_local_ranks(job->comm), -comm_local_ranks(job->comm)};
-  *changed = false;
+  *out = (struct chosen){.text = ""};
   if (!(job_trains(use) || use == JOB_BENCH) ||
       !search_is_free(job->deck, !job->device->model.host_memory,
                       comm_local_ranks(job->comm) < comm_ranks(job->comm)))
@@ -224,14 +225,12 @@ enum status job_choose(struct job *job, enum job_use use, bool *changed)
     rates = (struct plan_rates){0};
   }
   if (comm_rank(job->comm) == 0)
-    status = search_here(job, use, &rates, &whole, &now, local[0] == -local[1], &chosen);
-  status = comm_agree(job->comm, status) ?: comm_broadcast(job->comm, &chosen, sizeof chosen, 0);
-  status = status ?: comm_agree(job->comm, choose_apply(chosen.text, job->deck));
-  if (status)
-    return status;
-  *changed = *chosen.text;
-  job->predicted_s = chosen.step_s;
-  return chosen.best.best.fits ? log_choice(job, &chosen) : STATUS_OK;
+    status = search_here(job, use, &rates, &whole, &now, local[0] == -local[1], out);
+  status = comm_agree(job->comm, status) ?: comm_broadcast(job->comm, out, sizeof *out, 0);
+  status = status ?: comm_agree(job->comm, choose_apply(out->text, job->deck));
+  if (!status)
+    job->predicted_s = out->step_s;
+  return status;
 }
 
 /* Whether all ranks can use the deck; if not, the status text says why. Collective. */

@@ -34,10 +34,11 @@ enum status choose_settings(const struct search *described, const struct search 
 /* Gives every free key of `deck` a value: that of `text`, or its default. Local. */
 enum status choose_apply(const char *text, struct deck *deck);
 
-/* Sets the free keys of job->deck, from the plans that it has with their defaults, and logs them on
- * rank 0. *changed: some of them differ from the defaults, so other plans are needed. The same on
- * all ranks. Collective. */
-enum status job_choose(struct job *job, enum job_use use, bool *changed);
+/* Sets the free keys of job->deck, from the plans that it has with their defaults. out->text: they
+ * differ from the defaults, so other plans are needed. The same on all ranks. Collective. */
+enum status job_choose(struct job *job, enum job_use use, struct chosen *out);
+/* Logs on rank 0 what was chosen, if it fits, and all keys that keep it. Local. */
+enum status choose_log(const struct job *job, const struct chosen *chosen);
 /* Gives the free keys of `deck` the values of the deck that a checkpoint on as many ranks holds, so
  * that a resumed run does the same sums. A key that says "auto" stays free. If the values
  * contradict other keys or do not go with these nodes, all stay free, and the log says so. *taken:

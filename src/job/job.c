@@ -76,17 +76,18 @@ static enum status note_hops(struct job *job)
 /* With the defaults of free keys, then with the chosen values if they differ. */
 static enum status create_best_plans(struct job *job, enum job_use use)
 {
-  bool changed;
-  enum status status = create_plans(job, use) ?: job_choose(job, use, &changed);
-  for (int mode = 0; mode < JOB_PLANS && !status && changed; mode++) {
+  struct chosen chosen;
+  enum status status = create_plans(job, use) ?: job_choose(job, use, &chosen);
+  const bool changed = !status && *chosen.text;
+  for (int mode = 0; mode < JOB_PLANS && changed; mode++) {
     plan_destroy(job->plan[mode]);
     job->plan[mode] = NULL;
   }
-  if (!status && changed) {
+  if (changed) {
     job->shape = (struct deck_shape){0};
     status = create_plans(job, use);
   }
-  return status ?: note_hops(job);
+  return status ?: note_hops(job) ?: choose_log(job, &chosen);
 }
 
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS])

@@ -43,6 +43,8 @@ hops() { sed -n 's/^  hops: //p' "$1/deck.yaml"; }
 # Two hops are kept on equal nodes. Unequal nodes have none, so all is chosen again.
 nodes 8 4,4 whole
 test "$(hops whole)" = 2 || { cat whole.log >&2; die "no hops of two nodes"; }
+grep -q '^chosen .*; pin it with.* shard.hops=2' whole.log ||
+  { cat whole.log >&2; die "not pinned"; }
 nodes 8 4,4 stopped run.steps=3
 while read -r list hops again; do
   cp -r stopped other

@@ -21,13 +21,13 @@ static int64_t choose(int64_t room, int64_t *micro)
   const int64_t all = INT64_C(1) << 36;
   struct deck deck;
   struct job job;
-  bool changed;
+  struct chosen chosen;
   must(fixture_load(&deck, "model.arch=gpt2 model.layers=4 model.width=64 model.heads=2 "
                            "model.context=64 model.vocab=301 data.batch=64 data.sequence=64 "
                            "run.threads=1 comm.timeout=0 run.compute=bf16"));
   fixture_open(&job, &deck, NULL, 0, 1, true);
   apart_set_memory(all / 2 + device_model_room(&job.device->model, 1, all / 2, all) - room, all);
-  must(job_choose(&job, JOB_TRAIN, &changed));
+  must(job_choose(&job, JOB_TRAIN, &chosen));
   fixture_close(&job);
   apart_set_memory(-1, 0);
   *micro = deck.data.micro_batch;
