@@ -107,7 +107,7 @@ static void try_chat(char *why, size_t size)
   struct tokenizer *tokenizer = NULL;
   struct chat *chat = NULL;
   struct chat_answer answer;
-  const enum status status = script_command("chat", sizeof word / sizeof *word, word, &argv)
+  const enum status status = script_command("chat", true, sizeof word / sizeof *word, word, &argv)
                                  ?: tokenizer_create("bytes", NULL, &tokenizer)
                                  ?: chat_create(argv, 1, tokenizer, &chat)
                                  ?: chat_send(chat, record, strlen(record))

@@ -116,7 +116,7 @@ static enum status open_conversation(const struct values *values, const struct l
       mem_strdup("invalid=replace")};
   char **argv = NULL;
   const enum status status =
-      script_command("chat", sizeof word / sizeof *word, word, &argv)
+      script_command("chat", true, sizeof word / sizeof *word, word, &argv)
           ?: conversation_create(argv, out->tokenizer, values->system, &out->conversation);
   script_command_free(argv);
   if (!status && conversation_end(out->conversation) >= 0)

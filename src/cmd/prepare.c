@@ -168,7 +168,7 @@ static enum status make_renderer(const struct values *values, const char *folder
                         mem_printf("eot=%s", eots[values->eot]),
                         mem_printf("special=%s", specials[values->special]),
                         mem_printf("invalid=%s", invalids[values->invalid])};
-  return script_command("chat", sizeof word / sizeof *word, word, argv);
+  return script_command("chat", true, sizeof word / sizeof *word, word, argv);
 }
 
 static enum status run(const struct arguments *arguments)

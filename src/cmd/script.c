@@ -31,9 +31,10 @@ static enum status find_script(const char *name, char **path)
 /* UTF-8 in any locale; no cache files; no variables or packages of the user. */
 static char *const python[] = {"python3", "-X", "utf8", "-BEs"};
 enum { PYTHON = sizeof python / sizeof *python };
-static char with_packages[] = "-B"; /* for Jinja2, which may be in a module or of the user */
+static char with_packages[] = "-B";
 
-enum status script_command(const char *name, int words, char *const word[], char ***argv)
+enum status script_command(const char *name, bool packages, int words, char *const word[],
+                           char ***argv)
 {
   char **out = NULL;
   enum status status = mem_new(MEM_META, PYTHON + 1 + words + 1, &out);
@@ -52,7 +53,8 @@ enum status script_command(const char *name, int words, char *const word[], char
     return status;
   }
   memcpy(out, python, sizeof python);
-  out[PYTHON - 1] = with_packages;
+  if (packages)
+    out[PYTHON - 1] = with_packages;
   *argv = out;
   return STATUS_OK;
 }
@@ -89,7 +91,7 @@ enum status script_become(const char *name, const struct option *table,
   enum status status = mem_new(MEM_META, n, &list);
   if (!status) {
     list_words(table, set, words, word, list);
-    status = script_command(name, n, list, &argv);
+    status = script_command(name, false, n, list, &argv);
   }
   if (!status) {
     execvp(argv[0], argv);
