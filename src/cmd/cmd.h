@@ -56,10 +56,10 @@ struct command {
 #define MADE_DOCUMENTS(field)                                                                      \
   {                                                                                                \
     "documents", OPTION_INT, AT(field), "0",                                                       \
-        .least = 0, .most = 1e9, .unit = "tokens",                                                 \
+        .least = 0, .most = 1e9, .unit = "tokens", .rare = true,                                   \
         .text =                                                                                    \
-            "Mean length of made-up documents, half of whose tokens are trained. They replace "    \
-            "the data, and sequences hold them as data.pack says. 0: none."                        \
+            "Mean length of made-up documents. They replace the data, and sequences hold them "    \
+            "as data.pack says. Half of their tokens are trained. 0: none."                        \
   }
 
 extern const struct command command_train, command_eval, command_generate, command_prepare,
