@@ -198,11 +198,13 @@ sed -n 's/.*"kind":"lanes".*"step":\([0-9]*\).*"compute":\([^,}]*\).*/\1 \2/p' m
   awk '{ printf "{\"kind\":\"busy\",\"step\":%d,\"busy\":%s}\n", $1, $2 }' > busy.jsonl
 page curve report.html "Compute lane of rank 0, percent busy" more busy.jsonl busy busy 100
 
-# Made-up runs: fake DIR CODEC, with steps of one second. RANKS is in the environment.
+# Made-up runs: fake DIR CODEC, with steps of one second. RANKS is in the environment. The user sets
+# the codec.
 fake() {
   mkdir -p "$1"
   : > "$1/deck.yaml"
   sed -n 's/"compress.grads.codec":"none"/"compress.grads.codec":"'"$2"'"/
+    s/"compress.grads.codec",//; s/,"compress.grads.codec"\]/]/
     s/"ranks":2/"ranks":'"${RANKS:-2}"'/; /"kind":"start"/p' lab/tiny-2-none-4/results.jsonl \
     > "$1/results.jsonl"
   for step in 1 2 3 4 5 6 7 8 9 10; do
