@@ -728,12 +728,13 @@ static void heads_bind(struct heads *heads, const struct side *s)
 static struct heads heads_make(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
 {
   const int64_t stride = (H + 2 * K) * D;
-  struct heads heads = {.op = {.batch = B, .tokens = T, .heads = H, .kv_heads = K, .head_width = D},
-                        .qkv = input(B * T * stride),
-                        .out = output(B * T * H * D),
-                        .lse = sums(B * H * T, false),
-                        .dout = input(B * T * H * D),
-                        .dqkv = output(B * T * stride)};
+  struct heads heads = {
+      .op = {.batch = B, .tokens = T, .heads = H, .kv_heads = K, .head_width = D, .backward = true},
+      .qkv = input(B * T * stride),
+      .out = output(B * T * H * D),
+      .lse = sums(B * H * T, false),
+      .dout = input(B * T * H * D),
+      .dqkv = output(B * T * stride)};
   heads.op.q_stride = heads.op.k_stride = heads.op.v_stride = stride;
   heads.op.out_stride = H * D;
   heads.back.dq_stride = heads.back.dk_stride = heads.back.dv_stride = stride;
