@@ -1,5 +1,5 @@
 #!/bin/bash
-# bench/choices.sh SLUICE RESULTS ROW... : is the program's own choice of settings the fastest one?
+# bench/choices.sh SLUICE RESULTS ROW...: is the program's own choice of settings the fastest one?
 # For each row, `sluice bench` runs with nothing pinned, and then with each of 12 settings that pin
 # all keys that the program may choose. The first of them has the values of the deck's defaults.
 # RESULTS gets JSON lines: the result of sluice bench, with a line
@@ -46,8 +46,8 @@ keys_of() {
 
 # Settings differ from the first one in the keys after the name.
 defaults="shard.strategy=full_shard shard.prefetch=1 shard.gathered=-1 tiers.params=device \
-tiers.optimizer=device tiers.activations=keep tiers.workspace=fast tiers.working=gather \
-tiers.resident=0 data.micro_batch=0"
+tiers.optimizer=device tiers.activations=keep tiers.working=gather tiers.resident=0 \
+data.micro_batch=0"
 settings="
 defaults
 micro=8 data.micro_batch=8
