@@ -138,6 +138,26 @@ def speed(paths):
         }
 
 
+def conversations(paths):
+    """Packed documents and plain text of the same shape; NAME-plain is the plain row of NAME."""
+    runs = Runs(paths)
+    for row, gpus in runs.rows():
+        if row.endswith("-plain"):
+            continue
+        at = lambda kind, name=row: runs.get(kind, name, gpus, "tokens_per_s_rank")
+        took, said = (runs.get(kind, row, gpus, "step_s") for kind in ("bench", "forecast"))
+        yield {
+            "row": row,
+            "GPUs": gpus,
+            "filled, %": percent(runs.get("bench", row, gpus, "filled"), 1),
+            "packed, tokens/s per GPU": at("bench"),
+            "plain text, tokens/s per GPU": at("bench", row + "-plain"),
+            "FSDP2 packed, tokens/s per GPU": at("peer"),
+            "Sluice / FSDP2, times": ratio(at("bench"), at("peer")),
+            "predicted / measured, times": ratio(said, took),
+        }
+
+
 def scaling(paths):
     runs = Runs(paths)
     for row in sorted({row for row, _ in runs.rows() if "-weak" in row}):
@@ -531,6 +551,7 @@ RELIABILITY = ["kills", "storage-faults", "hosts", "mutations", "fuzz", "sanitiz
 EVERYTHING = lambda row: True
 TABLES = {
     "speed": (speed, ["h200x4.jsonl"], lambda r: r["GPUs"] == 4 and "-weak" not in r["row"], 9),
+    "conversations": (conversations, ["sft-h200.jsonl"], EVERYTHING, 8),
     "scaling": (scaling, ["h200x4.jsonl"], EVERYTHING, 6),
     "step": (step, ["step-h200x2.txt"], lambda r: r["row"] == "qwen7b", 7),
     "attention": (attention, ["ops-h200.txt"], None, 0),
@@ -619,6 +640,17 @@ def answer_scaling():
     return (f"If gradients are reduced once per step (`weak`), a GPU of 4 keeps {span(once)} % of "
             "the speed of one GPU. If parameters are gathered and gradients reduced in each "
             f"micro-batch of 4,096 tokens (`weak-full`), it keeps {span(each)} %.")
+
+
+def answer_conversations():
+    rows = made("conversations")
+    gain = [100 * (row["packed, tokens/s per GPU"] / row["plain text, tokens/s per GPU"] - 1)
+            for row in rows]
+    times = [row["Sluice / FSDP2, times"] for row in rows]
+    return ("Packed conversations with a mean of 700 tokens fill "
+            f"{span([row['filled, %'] for row in rows], '{:.1f}')} % of sequences of 4,096 tokens. "
+            f"They train {span(gain, '{:.0f}')} % faster than plain text, because their attention "
+            f"sees fewer keys, and {span(times, '{:.2f}')} times as fast as with FSDP2.")
 
 
 def answer_hosts():
@@ -724,6 +756,7 @@ MACHINES = {  # where and when; the commit, if the records have none
     "offload-h200x4.jsonl": (NVLINK, None),
     "step-h200x2.txt": ("2 H200 joined by NVLink, on 2026-11-22", "d6ff5f8"),
     "ops-h200.txt": ("one H200, on 2026-11-22", "d6ff5f8"),
+    "sft-h200.jsonl": ("one H200, on 2026-11-29", None),
     "hosts-h200x2.jsonl": ("2 H200 of one host, on 2026-11-29", None),
     "compression-h200x2.txt": ("2 H200, on 2026-11-26", "bf993a8 (TCP) and 6645af7 (NVLink)"),
     "perplexity-h200.txt": ("2 H200, on 2026-11-26", None),
@@ -745,11 +778,11 @@ def origin(*names):
 
 
 FACTS = {f"answer {name}": globals()[f"answer_{name}"] for name in (
-    "speed", "scaling", "hosts", "step", "offload", "compression", "fp8", "prediction", "scale",
-    "reliability")}
+    "speed", "conversations", "scaling", "hosts", "step", "offload", "compression", "fp8",
+    "prediction", "scale", "reliability")}
 FACTS |= {f"origin {names}": lambda names=names: origin(*names.split()) for names in (
-    "speed", "scaling", "hosts", "step attention graphs", "offload host", "compression", "fp8",
-    "accuracy prediction")}
+    "speed", "conversations", "scaling", "hosts", "step attention graphs", "offload host",
+    "compression", "fp8", "accuracy prediction")}
 FACTS["host"] = host_rates
 FACTS["commit"] = lambda: f"Predicted by commit {scale.read_predicted()[0][:7]}."
 
