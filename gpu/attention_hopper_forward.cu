@@ -73,8 +73,8 @@ template <bool LOWER> DEVICE int first_key(const params &p, int b, int t)
   return first > near ? first : near;
 }
 
-/* The steps of an item: from `last` down to `first`. Those in [full_first, full_last] are seen
- * whole by all its queries. */
+/* The steps of an item: from `last` down to `first`. All its queries see all keys of the steps
+ * [full_first, full_last]. */
 struct span {
   int first, last, full_first, full_last;
 };
@@ -228,7 +228,7 @@ template <class S, bool LOWER> struct worker {
     }
   }
 
-  /* Scores to probabilities, up to the factor 1 / sum. What was added before must be multiplied by
+  /* Scores to probabilities, up to the factor 1 / sum. The caller multiplies earlier sums by
    * shrink. Only masked scores may all be -inf. */
   template <bool MASKED, bool FIRST> DEVICE void soften(float (&x)[BN / 2], float (&shrink)[2])
   {

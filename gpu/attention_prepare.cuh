@@ -1,4 +1,4 @@
-/* What both kernels of the backward pass of attention need before they start: per query
+/* The input that both kernels of attention's backward pass share: per query
  * delta = rowsum(dO * O) and -lse * log2(e), padded to whole query blocks. */
 #pragma once
 

@@ -50,9 +50,9 @@ ATTENTION_BOTH struct attention_item attention_item_at(int i, int heads, int key
   return item;
 }
 
-/* What the queries of a sequence see: query t the keys from `first`[t] (NULL: 0) to t, and with a
- * window > 0 only the last `window` of them. `first` does not decrease. `keys` is the size of a key
- * block, one or two query blocks. */
+/* The keys that the queries of a sequence see: query t those from `first`[t] (NULL: 0) to t, and
+ * with a window > 0 only the last `window` of them. `first` does not decrease. `keys` is the size
+ * of a key block, one or two query blocks. */
 struct attention_seen {
   const int *first;
   int tokens, window, keys;
