@@ -42,7 +42,7 @@ enum status choose_log(const struct job *job, const struct chosen *chosen);
 /* Gives the free keys of `deck` the values of the deck that a checkpoint on as many ranks holds, so
  * that a resumed run does the same sums. A key that says "auto" stays free. If the values
  * contradict other keys or do not go with these nodes, all stay free, and the log says so. *taken:
- * some have the values. Collective. */
+ * at least one key got its value. Collective. */
 enum status choose_resumed(struct comm *comm, const struct deck *saved, const char *path,
                            struct deck *deck, bool *taken);
 /* Frees the keys that choose_resumed() has set, because the status text says what is wrong with

@@ -88,6 +88,7 @@ extern const struct option job_rates_table[];
 
 /* NULL: no such key. Local. */
 const struct option *job_rates_find(const char *key);
+/* Where `rates` has the value of a row of job_rates_table. Local. */
 double *job_rates_value(struct plan_rates *rates, const struct option *row);
 
 /* Append lines of the file to the string in `text`, an array of `size` bytes, for all rates that
@@ -118,10 +119,10 @@ enum status job_rates_measure(const struct job *job, const struct job_rates_want
                               struct plan_rates *out);
 
 /* GB/s that a node receives from others in a short exchange; 0: the job has one node. It takes
- * some 30 ms at 1 Gbit/s if the rate is like `before`, and 0.3 s if it is another. The same on all
- * ranks. Collective. */
+ * about 30 ms at 1 Gbit/s if job_link_is_as() the rate `before`, and otherwise 0.3 s. The same on
+ * all ranks. Collective. */
 enum status job_link_rate(const struct job *job, double before, double *out);
-/* Whether the two differ by no more than chance. Local. */
+/* Whether the two differ by less than a factor of 1.5, which chance explains. Local. */
 bool job_link_is_as(double rate, double before);
 
 /* The update that is measured, of fp32 masters and moments with a copy in bf16. */

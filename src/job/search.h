@@ -18,6 +18,7 @@ enum room { ROOM_DEVICE, ROOM_HOST, ROOM_SHARED, ROOM_DISK, ROOMS };
 struct rooms {
   double need[ROOMS], have[ROOMS]; /* have < 0: unknown, and so enough */
 };
+/* Whether the need of one memory exceeds what there is; whether none does. Local. */
 bool rooms_is_short(const struct rooms *rooms, enum room room);
 bool rooms_fit(const struct rooms *rooms);
 
@@ -77,10 +78,11 @@ enum status search_plan(const struct search *job, const char *changes, struct pl
 enum status search_price(const struct plan *plan, const struct plan_rates *rates, double *step_s);
 
 /* The best settings of the keys that the deck leaves to the program (option.chosen), none of which
- * changes what is learned. `best` fits if any variant that was tried fits, and is the fastest by
- * job->rates. It differs from the defaults only where that gains one percent. `of`: it, and then
- * the best variants that were tried, in order. Without `sums` the keys that may change the order of
- * sums stay as they are. The same for the same deck, rates and memories on every machine. Local. */
+ * changes what is learned. `best` fits if any variant that was tried fits. It keeps a default
+ * if no other value gains one percent by job->rates, and avoids a disk if it can. `of`: `best`, and
+ * then the best variants that were tried, in order. Without `sums` the keys that may change the
+ * order of sums stay as they are. The same for the same deck, rates and memories on every machine.
+ * Local. */
 enum { SEARCH_SETTINGS = 4 };
 struct settings {
   struct choice best;

@@ -21,7 +21,7 @@ struct traffic_bytes {
   int64_t all;
 };
 
-/* Nodes that `ranks` ranks take up. */
+/* Nodes that `ranks` ranks take up. Local. */
 int traffic_nodes(int ranks, int local_ranks);
 /* Gradients that this rank sends to other ranks in a step: as fp32, and as messages, with scales
  * and indices. Messages of varying length do not count: comm_sent_varying(). Gradients that ranks
