@@ -108,8 +108,11 @@ static void describe(const struct job *job, const struct deck_shape *shape,
 {
   const struct model_config *m = &job->model->config;
   struct comm_fabric fabric;
+  int64_t trained = 0;
   int gpus = 0;
   (void)job_count_gpus(job->deck, &gpus);
+  for (int u = 0; u < job->model->units; u++)
+    trained += job->model->unit[u].layout.trained;
   comm_fabric_read("/sys/class", &fabric);
   snprintf(line, LINE_BYTES, "# sluice %s, %s %s, %d GPUs, %ld CPUs", PACKAGE_VERSION,
            job->device->ops->name, job->device->product, gpus, sysconf(_SC_NPROCESSORS_CONF));
@@ -120,10 +123,10 @@ static void describe(const struct job *job, const struct deck_shape *shape,
               comm_local_ranks(job->comm), comm_transport_text(job->comm), wanted->copies);
   for (int c = 0; c < CODECS; c++)
     append_text(line, LINE_BYTES, "%d", wanted->codec[c]);
-  const int64_t sizes[] = {m->layers,         m->width, m->heads,      m->context,
-                           m->vocab,          m->ffn,   m->head_width, m->window,
-                           m->window_from,    m->tied,  m->kv_heads,   shape->sequence,
-                           shape->micro_batch};
+  const int64_t sizes[] = {
+      m->layers,   m->width,        m->heads,           m->context,     m->vocab,
+      m->ffn,      m->head_width,   m->window,          m->window_from, m->tied,
+      m->kv_heads, shape->sequence, shape->micro_batch, trained,        job->deck->rows[0].packed};
   append_text(line, LINE_BYTES, ", %s", m->arch);
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     append_text(line, LINE_BYTES, " %lld", (long long)sizes[i]);

@@ -167,7 +167,7 @@ TEST(a_file_is_read)
 TEST(another_job_has_a_file_of_its_own)
 {
   static const char *const other[] = {"data.micro_batch=1", "compress.grads.codec=int8",
-                                      "model.layers=3"};
+                                      "model.layers=3", "train.freeze=[*.h.0.*]"};
   enum { OTHERS = sizeof other / sizeof *other };
   begin("other");
   (void)rates_of("");
