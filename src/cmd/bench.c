@@ -120,10 +120,10 @@ static enum status measure(struct job *job, struct measurement *out)
     op_counters_read(out->process, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
   job_pass_rates(job->plan[PLAN_TRAIN], &out->profile, out->pass);
-  if (comm_rank(job->comm) == 0)
-    job_rates_learn(job, &out->profile);
-  return comm_agree(job->comm,
-                    job->device->ops->memory(job->device, &out->device_used, &out->device_all));
+  status = job_rates_learn(job, &out->profile);
+  return status
+             ?: comm_agree(job->comm, job->device->ops->memory(job->device, &out->device_used,
+                                                               &out->device_all));
 }
 
 static double step_seconds(const struct measurement *m)

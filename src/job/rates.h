@@ -145,6 +145,6 @@ void job_pass_rates(const struct plan *plan, const struct exec_profile *profile,
                     double rate[JOB_PASSES]);
 /* The lines of a file without those of passes, and then those of `rate`. mem_free. Local. */
 enum status job_rates_with_passes(const char *text, const double rate[JOB_PASSES], char **out);
-/* Adds the rates of passes to the file of the last job_rates(), if it has none, for later starts.
- * On rank 0, in a job that trains. A failure is no error. Local. */
-void job_rates_learn(const struct job *job, const struct exec_profile *profile);
+/* Adds the rates of passes of the slowest rank to the file of the last job_rates(), if it has none,
+ * for later starts of a job that trains. A file that cannot be written is no error. Collective. */
+enum status job_rates_learn(const struct job *job, const struct exec_profile *profile);

@@ -273,18 +273,27 @@ enum status job_rates(struct job *job, struct plan_rates *out)
   return status;
 }
 
-void job_rates_learn(const struct job *job, const struct exec_profile *profile)
+static void learn(const char *rates_of, const double rate[JOB_PASSES])
 {
-  double rate[JOB_PASSES];
-  char key[32], *more = NULL;
-  if (!job->rates_of)
-    return;
-  char *path = path_of(job->rates_of), *text = read_file(path, job->rates_of);
+  char key[32], *more = NULL, *path = path_of(rates_of), *text = read_file(path, rates_of);
   snprintf(key, sizeof key, "\n%s: ", job_passes[0]);
-  job_pass_rates(job->plan[PLAN_TRAIN], profile, rate);
-  if (text && rate[0] > 0 && !strstr(text, key) && !job_rates_with_passes(text, rate, &more))
+  if (text && !strstr(text, key) && !job_rates_with_passes(text, rate, &more))
     write_file(path, more);
   mem_free(more);
   mem_free(text);
   mem_free(path);
+}
+
+enum status job_rates_learn(const struct job *job, const struct exec_profile *profile)
+{
+  double rate[JOB_PASSES];
+  job_pass_rates(job->plan[PLAN_TRAIN], profile, rate);
+  for (int i = 0; i < JOB_PASSES; i++)
+    rate[i] = -rate[i];
+  const enum status status = comm_max_f64(job->comm, rate, JOB_PASSES);
+  for (int i = 0; i < JOB_PASSES; i++)
+    rate[i] = -rate[i];
+  if (!status && comm_rank(job->comm) == 0 && job->rates_of && rate[0] > 0)
+    learn(job->rates_of, rate);
+  return status;
 }

@@ -110,6 +110,7 @@ enum status train_take_profile(struct train_run *run)
   const double seconds = m->timed_s - m->profiled_s;
   const int64_t steps = m->timed - m->profiled;
   struct exec_profile profile;
+  enum status status = STATUS_OK;
   if (run->job->exec[JOB_WARMUP])
     return STATUS_OK;
   exec_profile(exec_of(run), &profile);
@@ -117,11 +118,11 @@ enum status train_take_profile(struct train_run *run)
     ((double *)&m->profile)[i] += ((const double *)&profile)[i];
   m->profiled_s = m->timed_s;
   m->profiled = m->timed;
-  if (train_leads(run) && !m->learned && m->profile.steps >= LEARNED_STEPS) {
-    job_rates_learn(run->job, &m->profile);
+  if (!m->learned && m->profile.steps >= LEARNED_STEPS) {
+    status = job_rates_learn(run->job, &m->profile);
     m->learned = true;
   }
-  return steps == 0 ? STATUS_OK : record_lanes(run, steps, seconds, profile.busy_s);
+  return status || steps == 0 ? status : record_lanes(run, steps, seconds, profile.busy_s);
 }
 
 static enum status record_sample(struct train_run *run, int unit)
