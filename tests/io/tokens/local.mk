@@ -11,3 +11,4 @@ tests_io_tokens_libtokens_a_SOURCES = \
 EXTRA_DIST += tests/io/tokens/pack.txt tests/io/tokens/prepare.txt
 EXTRA_PROGRAMS += tests/io/tokens/documents
 check_DATA += tests/io/tokens/documents$(EXEEXT)
+CLEANFILES += tests/io/tokens/documents$(EXEEXT)
