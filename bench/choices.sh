@@ -55,7 +55,7 @@ micro=4 data.micro_batch=4
 recompute tiers.activations=recompute
 recompute:2 tiers.activations=recompute:2
 gathered=0 shard.gathered=0
-gathered=64 shard.gathered=64
+gathered=4 shard.gathered=4
 prefetch=3 shard.prefetch=3
 working tiers.working=keep
 hybrid shard.strategy=hybrid_shard shard.group=1
