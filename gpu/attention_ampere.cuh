@@ -159,4 +159,16 @@ DEVICE int column_of(int e)
   return threadIdx.x % 4 * 2 + e % 2;
 }
 
+/* Accumulators of M x N products to 0. */
+template <int M, int N> DEVICE void clear(float (&x)[M][N][4])
+{
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        x[m][n][e] = 0;
+}
+
 } // namespace attention_ampere

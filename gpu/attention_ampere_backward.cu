@@ -79,17 +79,6 @@ DEVICE void multiply(float (&out)[2][N / 8][4], uint32_t a, int row, uint32_t b,
   }
 }
 
-template <int N> DEVICE void clear(float (&x)[2][N][4])
-{
-#pragma unroll
-  for (int m = 0; m < 2; m++)
-#pragma unroll
-    for (int n = 0; n < N; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        x[m][n][e] = 0;
-}
-
 DEVICE int flag_load(const int *flag)
 {
   int x;

@@ -49,13 +49,7 @@ template <class S> struct forward_warp {
   DEVICE void scores(float (&x)[TILES][BN / 8][4]) const
   {
     const int row = threadIdx.x / 32 * 16 * TILES;
-#pragma unroll
-    for (int m = 0; m < TILES; m++)
-#pragma unroll
-      for (int n = 0; n < BN / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          x[m][n][e] = 0;
+    clear(x);
 #pragma unroll
     for (int k = 0; k < D; k += 16) {
       uint32_t q[TILES][4];
@@ -178,19 +172,14 @@ template <class S> struct forward_warp {
 
   DEVICE void begin()
   {
+    clear(out);
 #pragma unroll
-    for (int m = 0; m < TILES; m++) {
+    for (int m = 0; m < TILES; m++)
 #pragma unroll
       for (int r = 0; r < 2; r++) {
         most[m][r] = -INFINITY;
         sum[m][r] = 0;
       }
-#pragma unroll
-      for (int d = 0; d < D / 8; d++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          out[m][d][e] = 0;
-    }
   }
 
   DEVICE void finish(int head)
