@@ -205,7 +205,7 @@ enum status job_choose(struct job *job, enum job_use use, struct chosen *out)
 {
   struct job_limits whole, now;
   struct plan_rates rates;
-  int64_t local[] = {comm_local_ranks(job->comm), -comm_local_ranks(job->comm)};
+  int least, most;
   *out = (struct chosen){.text = ""};
   if (!(job_trains(use) || use == JOB_BENCH) ||
       !search_is_free(job->deck, !job->device->model.host_memory,
@@ -217,7 +217,7 @@ enum status job_choose(struct job *job, enum job_use use, struct chosen *out)
   status = status
       ?: least_of_ranks(job->comm, &whole)
       ?: least_of_ranks(job->comm, &now)
-      ?: comm_max_i64(job->comm, local, 2);
+      ?: job_find_nodes(job->comm, &least, &most);
   if (status)
     return status;
   if (job_rates(job, &rates)) { /* a choice by nominal rates is better than no start */
@@ -225,7 +225,7 @@ enum status job_choose(struct job *job, enum job_use use, struct chosen *out)
     rates = (struct plan_rates){0};
   }
   if (comm_rank(job->comm) == 0)
-    status = search_here(job, use, &rates, &whole, &now, local[0] == -local[1], out);
+    status = search_here(job, use, &rates, &whole, &now, least == most, out);
   status = comm_agree(job->comm, status) ?: comm_broadcast(job->comm, out, sizeof *out, 0);
   status = status ?: comm_agree(job->comm, choose_apply(out->text, job->deck));
   if (!status)

@@ -8,6 +8,16 @@
 #include "exec/watchdog.h"
 #include "job/choose.h"
 
+enum status job_find_nodes(struct comm *comm, int *least, int *most)
+{
+  const int local = comm_local_ranks(comm);
+  int64_t values[] = {-local, local};
+  const enum status status = comm_max_i64(comm, values, 2);
+  *least = (int)-values[0];
+  *most = (int)values[1];
+  return status;
+}
+
 /* A group is on one node if the ranks before a rank on its node are whole groups and earlier ranks
  * of its own group, for every rank. */
 enum status job_check_nodes(struct comm *comm, const struct deck *deck, struct plan_input *input)

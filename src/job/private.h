@@ -24,6 +24,9 @@ int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]);
  * shard.hops=2 on unequal nodes. Collective. */
 enum status job_check_nodes(struct comm *comm, const struct deck *deck, struct plan_input *input);
 
+/* Ranks of the smallest and of the largest node. Collective. */
+enum status job_find_nodes(struct comm *comm, int *least, int *most);
+
 /* Whether the job's folder for TIER_DISK can be used, and its free room. STATUS_IO if no folder can
  * be made. STATUS_USAGE if no key names one and the default would not be on the node's own disk.
  * Warns if nodes share a folder that a key names. Local. */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "device/lane.h"
+#include "job/private.h"
 #include "job/rates.h"
 
 enum { NODE_BYTES = 1 << 20, LEAST_TRIES = 3, MOST_TRIES = 50 };
@@ -75,13 +76,12 @@ enum status job_link_rate(const struct job *job, double before, double *out)
 {
   struct comm *comm = job->comm;
   struct link link = {NULL};
-  const int local = comm_local_ranks(comm);
-  int64_t most[] = {local, -local};
+  int least, most;
   *out = 0;
-  enum status status = comm_max_i64(comm, most, 2);
-  if (status || most[0] == comm_ranks(comm))
+  enum status status = job_find_nodes(comm, &least, &most);
+  if (status || most == comm_ranks(comm))
     return status;
-  status = set_up(job, (int)most[0], most[0] == -most[1], &link);
+  status = set_up(job, most, most == least, &link);
   status = status ?: exchange(comm, &link, before, out);
   tear_down(&link);
   return status;

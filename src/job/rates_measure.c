@@ -9,6 +9,7 @@
 #include "compress/compress.h"
 #include "device/lane.h"
 #include "io/store/store.h"
+#include "job/private.h"
 #include "job/rates.h"
 
 enum {
@@ -571,11 +572,10 @@ static enum status fill_near(struct rates *rates)
 static enum status find_nodes(struct rates *rates)
 {
   struct comm *comm = rates->job->comm;
-  const int local = comm_local_ranks(comm);
-  int64_t most[] = {local, -local};
-  const enum status status = comm_max_i64(comm, most, 2);
-  if (!status && most[0] == -most[1] && local > 1 && local < comm_ranks(comm))
-    rates->local = local;
+  int least, most;
+  const enum status status = job_find_nodes(comm, &least, &most);
+  if (!status && least == most && most > 1 && most < comm_ranks(comm))
+    rates->local = most;
   return status;
 }
 
