@@ -21,7 +21,7 @@ fails 2 "no COMMAND after --" rig 2 1gbit --
 fails 2 "no COMMAND after --" rig 2 1gbit gpus
 
 status=0
-rig 2 1gbit -- true > first.out 2>&1 || status=$?
+rig 2 1gbit -- sleep 1 > first.out 2>&1 || status=$?
 if test $status = 77; then cat first.out && exit 77; fi
 test $status = 0 || { cat first.out >&2; die "exit $status of two hosts"; }
 
@@ -47,15 +47,16 @@ fails 77 "needs root" without --reuid=65534
 fails 77 "needs namespaces, which are forbidden here" without --bounding-set=-sys_admin
 fails 77 "needs network links that ip and tc can make" \
   setpriv --bounding-set=-net_admin sh "$script" 2 1gbit -- true
-if rig 2 1gbit delay=5 -- true > delay.out 2>&1; then
+if rig 2 1gbit delay=5 -- sleep 1 > delay.out 2>&1; then
   grep -q "host1 sent" delay.out || { cat delay.out >&2; die "two hosts with a delay"; }
 else
   grep -q "a kernel with netem for delay=" delay.out || { cat delay.out >&2; die "a delay"; }
 fi
 
 # The command's own: its exit code, its input, its hosts.
-fails 3 "host1 sent" rig 2 1gbit -- sh -c 'exit 3'
-test "$(echo word | rig 2 1gbit -- cat 2> /dev/null)" = word || die "the command has no input"
+fails 3 "host1 sent" rig 2 1gbit -- sh -c 'sleep 1; exit 3'
+word=$(echo word | rig 2 1gbit -- sh -c "sleep 1; cat" 2> /dev/null)
+test "$word" = word || die "the command has no input"
 rig 3 1gbit ranks=2 -- "$SLUICE" doctor > doctor.out 2>&1 || { cat doctor.out >&2; die "doctor"; }
 grep -q "3: host0 x 2, host1 x 2, host2 x 2" doctor.out || { cat doctor.out >&2; die "no 3 hosts"; }
 

@@ -12,6 +12,8 @@
 # - shared-gpu gives all hosts the same GPU, where a machine has no more: ranks take turns on it.
 # At the end it prints the bytes and packets that each host has sent, with all headers, and the
 # processes that are left 30 s later.
+# COMMAND must take about a second: mpirun of Open MPI 5.0 at times misses the end of a command that
+# ends while its daemons start, and waits without end.
 # Namespaces of the bench's own hold everything and end with it, also after a signal. MPIRUN in the
 # environment names another mpirun of Open MPI. Exit code: that of mpirun, 2 for wrong arguments, 77
 # if the machine lacks something.
