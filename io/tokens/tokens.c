@@ -370,43 +370,6 @@ enum status token_set_read_documents(struct token_set *set, int64_t d, int64_t n
   return status;
 }
 
-/* The document that token `at` belongs to. It may begin in an earlier shard. */
-static enum status find_document(struct token_set *set, int64_t at, int64_t *out)
-{
-  struct shard *shard = find_shard(set, at, false);
-  int64_t low = 0, high = shard->info.documents;
-  while (low < high) { /* how many begin at `at` or before */
-    int64_t middle = (low + high) / 2, first;
-    const enum status status = read_table(set, shard, middle, 1, &first);
-    if (status)
-      return status;
-    if (first <= at)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  *out = shard->first_document + low - 1;
-  return *out >= 0 ? STATUS_OK
-                   : shard_fail(set, shard, STATUS_INPUT,
-                                "is damaged: no document begins with its first token; prepare the "
-                                "data again");
-}
-
-static enum status read_firsts(struct token_set *set, int64_t at, int64_t n, int64_t *first)
-{
-  const int64_t documents = token_set_documents(set);
-  int64_t d = 0, t = 0, bounds[2];
-  enum status status = find_document(set, at, &d) ?: token_set_read_documents(set, d, 1, bounds);
-  for (; t < n && !status; bounds[0] = bounds[1]) {
-    bounds[1] = at + n;
-    if (++d < documents)
-      status = token_set_read_documents(set, d, 1, &bounds[1]);
-    for (; !status && t < n && at + t < bounds[1]; t++)
-      first[t] = bounds[0];
-  }
-  return status;
-}
-
 /* Tokens [from, from + n) of the shard, at most a piece of them. */
 static enum status read_tokens(struct token_set *set, struct shard *shard, int64_t from, int64_t n,
                                int32_t *out)
@@ -463,7 +426,7 @@ enum status token_set_read(struct token_set *set, int64_t at, int64_t n,
   if (set->made)
     return make_up(set, at, n, out);
   struct shard *shard = find_shard(set, at, false);
-  enum status status = out->first ? read_firsts(set, at, n, out->first) : STATUS_OK;
+  enum status status = STATUS_OK;
   for (int64_t i = 0, piece; i < n && !status; i += piece) {
     const int64_t from = at + i - shard->begin, left = shard_tokens(&shard->info) - from,
                   most = PIECE_BYTES / shard->info.token_bytes;

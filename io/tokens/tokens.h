@@ -47,7 +47,6 @@ struct token_stream token_set_stream(const struct token_set *set);
 struct token_range {
   int32_t *token;   /* [n] */
   uint8_t *trained; /* [n] 1: the loss counts the token where it is the target, else 0 */
-  int64_t *first;   /* [n] place in the stream of the first token of its document */
 };
 /* Tokens [at, at + n) of the stream. No allocation. Local. */
 enum status token_set_read(struct token_set *set, int64_t at, int64_t n,

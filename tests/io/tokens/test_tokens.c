@@ -120,31 +120,25 @@ static void check_windows(struct token_set *set, enum token_split split, int64_t
   struct token_range range = {NULL};
   must(mem_new(MEM_DATA, T + 1, &range.token));
   must(mem_new(MEM_DATA, T + 1, &range.trained));
-  must(mem_new(MEM_DATA, T + 1, &range.first));
   int64_t windows = token_set_windows(set, T), vocab = token_set_stream(set).tokenizer.vocab,
           calls = mem_calls();
   assert_int_equal(windows, (total - 1) / T);
   range.token[T] = -7;
   range.trained[T] = 7;
-  range.first[T] = -7;
   for (int64_t i = 0; i < windows; i++) {
     int64_t w = token_order(1, 0, windows, i);
     must(token_set_read(set, w * T, T, &range));
     for (int64_t t = 0; t < T; t++)
       assert_int_equal(range.token[t], token_of(split, w * T + t, vocab));
     assert_memory_equal(range.trained, &trained_of[split][w * T], T);
-    assert_memory_equal(range.first, &first_of[split][w * T], T * sizeof *range.first);
-    assert_true(range.token[T] == -7 && range.trained[T] == 7 && range.first[T] == -7);
+    assert_true(range.token[T] == -7 && range.trained[T] == 7);
   }
-  must(token_set_read(set, total - 1, 1, &(struct token_range){.first = range.first}));
-  assert_int_equal(range.first[0], first_of[split][total - 1]);
   assert_int_equal(mem_calls(), calls);
   assert_int_equal(token_set_read(set, total - T + 1, T, &range), STATUS_INTERNAL);
   assert_int_equal(token_set_read(set, -1, T, &range), STATUS_INTERNAL);
   assert_int_equal(token_set_read(set, 0, 0, &range), STATUS_INTERNAL);
   mem_free(range.token);
   mem_free(range.trained);
-  mem_free(range.first);
 }
 
 static void check_documents(struct token_set *set, enum token_split split, int64_t total)
@@ -337,11 +331,17 @@ TEST(test_flipped_bytes)
     int64_t first[50];
     enum status status = token_set_open(alone, dir, SPLIT_TRAIN, &set);
     if (status == STATUS_OK)
-      status = token_set_read(set, 0, 50, &(struct token_range){tokens, trained, first});
-    bool same = status == STATUS_OK && token_set_stream(set).tokens == 50;
+      status = token_set_read(set, 0, 50, &(struct token_range){tokens, trained});
+    const int64_t documents = status == STATUS_OK ? token_set_documents(set) : 0;
+    if (status == STATUS_OK && documents <= 50)
+      status = token_set_read_documents(set, 0, documents, first);
+    bool same = status == STATUS_OK && token_set_stream(set).tokens == 50 &&
+                documents == documents_of[SPLIT_TRAIN];
     for (int64_t t = 0; same && t < 50; t++)
       same = tokens[t] == token_of(SPLIT_TRAIN, t, plan.vocab) &&
-             trained[t] == trained_of[SPLIT_TRAIN][t] && first[t] == first_of[SPLIT_TRAIN][t];
+             trained[t] == trained_of[SPLIT_TRAIN][t];
+    for (int64_t d = 0; same && d < documents; d++)
+      same = first[d] >= 0 && first[d] < 50 && first_of[SPLIT_TRAIN][first[d]] == first[d];
     if (status == STATUS_OK)
       status = token_set_verify(alone, set);
     if (status == STATUS_OK && !same)
@@ -396,7 +396,7 @@ static void check_damaged(enum damage damage, const char *read, const char *veri
   struct token_set *set = NULL;
   struct shard_info info;
   int32_t tokens[1000];
-  int64_t first[1000];
+  int64_t *first = NULL;
   make(&usual);
   must(shard_read(shard, &info));
   snprintf(size, sizeof size,
@@ -408,8 +408,11 @@ static void check_damaged(enum damage damage, const char *read, const char *veri
   if (root)
     damage_shard(damage, &info);
   everybody_waits();
-  const enum status status =
-      token_set_read(set, 1001, 1000, &(struct token_range){.token = tokens, .first = first});
+  const int64_t documents = token_set_documents(set);
+  must(mem_new(MEM_DATA, documents, &first));
+  const enum status status = token_set_read(set, 1001, 1000, &(struct token_range){.token = tokens})
+                                 ?: token_set_read_documents(set, 0, documents, first);
+  mem_free(first);
   if (read || more)
     must_fail(status, STATUS_INPUT, more ? size : read);
   else
