@@ -128,11 +128,42 @@ enum status comm_agree(struct comm *comm, enum status mine)
   return lowest[1] == ~lowest[2] ? mine : take_failure(comm, mine, (int)lowest[0]);
 }
 
+/* mpirun of Open MPI 5 drops all output that it has not read from the ranks' pipes when a rank ends
+ * the job. On a busy machine it reads late. */
+static void wait_for_reader(int fd)
+{
+  struct stat file;
+  const double end_s = clock_s() + 10;
+  if (fstat(fd, &file) != 0 || !S_ISFIFO(file.st_mode))
+    return;
+  for (int unread; ioctl(fd, FIONREAD, &unread) == 0 && unread > 0 && clock_s() < end_s;)
+    clock_sleep_until(clock_s() + 0.001);
+}
+
+static void hand_over_output(void)
+{
+  fflush(NULL);
+  wait_for_reader(STDOUT_FILENO);
+  wait_for_reader(STDERR_FILENO);
+}
+
+/* Aborts MPI's own world, because MPICH aborts another communicator by messages, which its ranks
+ * receive only inside MPI calls. */
+static void end_job(struct comm *comm, int exit_code) __attribute__((noreturn));
+static void end_job(struct comm *comm, int exit_code)
+{
+  if (is_fake(comm))
+    exit(exit_code);
+  (void)MPI_Abort(MPI_COMM_WORLD, exit_code);
+  _Exit(exit_code); /* at least this rank ends */
+}
+
 void comm_abort(struct comm *comm, enum status status)
 {
   log_say_kept();
   fprintf(stderr, "sluice: rank %d: %s\n", comm->rank, status_text());
-  comm_quit(comm, status_exit_code(status));
+  hand_over_output();
+  end_job(comm, status_exit_code(status));
 }
 
 void comm_must(struct comm *comm, enum status status)
@@ -141,29 +172,11 @@ void comm_must(struct comm *comm, enum status status)
     comm_abort(comm, status);
 }
 
-/* mpirun of Open MPI 5 drops all output that it has not read from a rank's pipes when the rank ends
- * the job. */
-static void wait_for_reader(int fd)
-{
-  struct stat file;
-  const double end_s = clock_s() + 2;
-  if (fstat(fd, &file) != 0 || !S_ISFIFO(file.st_mode))
-    return;
-  for (int unread; ioctl(fd, FIONREAD, &unread) == 0 && unread > 0 && clock_s() < end_s;)
-    clock_sleep_until(clock_s() + 0.001);
-}
-
-/* Aborts MPI's own world, because MPICH aborts another communicator by messages, which its ranks
- * receive only inside MPI calls. */
 void comm_quit(struct comm *comm, int exit_code)
 {
-  fflush(NULL);
-  wait_for_reader(STDOUT_FILENO);
-  wait_for_reader(STDERR_FILENO);
-  if (is_fake(comm))
-    exit(exit_code);
-  (void)MPI_Abort(MPI_COMM_WORLD, exit_code);
-  _Exit(exit_code); /* at least this rank ends */
+  hand_over_output();
+  (void)comm_barrier(comm); /* no rank ends the job while the output of another one is unread */
+  end_job(comm, exit_code);
 }
 
 void comm_calls(const struct comm *comm, int64_t *begun, bool *waits)

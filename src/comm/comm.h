@@ -54,7 +54,7 @@ enum status comm_agree(struct comm *comm, enum status mine);
 void comm_abort(struct comm *comm, enum status status) __attribute__((noreturn));
 /* The same if `status` is a failure. Local. */
 void comm_must(struct comm *comm, enum status status);
-/* End the job as comm_abort() does, after its error was printed. Local; does not return. */
+/* End the job without MPI_Finalize(), after its error was printed. Collective; does not return. */
 void comm_quit(struct comm *comm, int exit_code) __attribute__((noreturn));
 
 /* Logs the warnings that ranks kept with log_warn_alike(). The lowest rank with a warning logs it,
