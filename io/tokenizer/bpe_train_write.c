@@ -10,6 +10,7 @@
 #include "io/text/file.h"
 #include "io/text/json_write.h"
 #include "io/tokenizer/split.h"
+#include "io/tokenizer/tokenizer.h"
 
 #define BYTE_LEVEL                                                                                 \
   "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, \"trim_offsets\": %s, \"use_regex\": %s}"
@@ -119,4 +120,18 @@ enum status bpe_train_write(const struct bpe_train_config *config,
 {
   return write_file("tokenizer_config.json", config, vocabulary, put_config)
              ?: write_file("tokenizer.json", config, vocabulary, put_tokenizer);
+}
+
+enum status tokenizer_write_bytes(const char *folder)
+{
+  char end[] = "<|endoftext|>", *special[] = {end};
+  const struct bpe_train_config config = {
+      .out = folder, .pattern = "gpt2", .specials = 1, .special = special};
+  struct bpe_vocabulary vocabulary = {.merges = 0};
+  enum status status = STATUS_OK;
+  for (int byte = 0; byte < BPE_BYTES && !status; byte++)
+    status = bpe_words_add(&vocabulary.tokens, &(char){(char)byte}, 1, 1, NULL);
+  status = status ?: bpe_train_write(&config, &vocabulary);
+  bpe_vocabulary_free(&vocabulary);
+  return status;
 }

@@ -1,7 +1,5 @@
 /* The tokenizer `bytes`: a token is a byte, and one more ends a text. */
 #include "base/hash.h"
-#include "base/mem.h"
-#include "io/tokenizer/bpe_train_merge.h"
 #include "io/tokenizer/ops.h"
 
 static enum status bytes_load(struct tokenizer *tokenizer)
@@ -44,20 +42,6 @@ static uint64_t bytes_meaning(const struct tokenizer *tokenizer)
 {
   (void)tokenizer;
   return hash_text(tokenizer_bytes.name);
-}
-
-enum status tokenizer_write_bytes(const char *folder)
-{
-  char end[] = "<|endoftext|>", *special[] = {end};
-  const struct bpe_train_config config = {
-      .out = folder, .pattern = "gpt2", .specials = 1, .special = special};
-  struct bpe_vocabulary vocabulary = {.merges = 0};
-  enum status status = STATUS_OK;
-  for (int byte = 0; byte < BPE_BYTES && !status; byte++)
-    status = bpe_words_add(&vocabulary.tokens, &(char){(char)byte}, 1, 1, NULL);
-  status = status ?: bpe_train_write(&config, &vocabulary);
-  bpe_vocabulary_free(&vocabulary);
-  return status;
 }
 
 const struct tokenizer_ops tokenizer_bytes = {.name = "bytes",

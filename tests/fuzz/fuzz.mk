@@ -7,7 +7,9 @@ sanitizers = address,undefined,float-cast-overflow
 # Comparisons of integers are not traced, because that doubles the rate. Dictionaries have the words
 # of the formats.
 traces = -fsanitize=fuzzer-no-link -fno-sanitize-coverage=trace-cmp
-objects = $(patsubst %.c,$(out)/obj/%.o,$(filter %.c,$(sources)))
+# Tokenizers are trained with MPI, which no target needs.
+trained = io/tokenizer/bpe_train%
+objects = $(patsubst %.c,$(out)/obj/%.o,$(filter-out $(trained),$(filter %.c,$(sources))))
 targets_objects = $(patsubst %,$(out)/obj/tests/fuzz/fuzz_%.o,$(targets)) \
   $(out)/obj/tests/fuzz/fuzz.o
 programs = $(addprefix $(out)/fuzz_,$(targets))
