@@ -270,10 +270,10 @@ static bool is_sane(const struct worker *worker)
 /* Whether the process has a whole answer. */
 static bool find_answer(const struct worker *worker, struct answer *out, size_t *bytes)
 {
-  const char *at = worker->in.data + worker->taken;
   const size_t left = worker->in.bytes - worker->taken;
   if (left < sizeof out->head || !is_sane(worker))
     return false;
+  const char *at = worker->in.data + worker->taken;
   memcpy(out->head, at, sizeof out->head);
   out->spans = at + sizeof out->head;
   out->text = out->spans + out->head[1] * 2 * (int64_t)sizeof(int64_t);

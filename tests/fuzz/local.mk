@@ -1,7 +1,8 @@
 # A target is a program fuzz_NAME.c. `make check` replays tests/fuzz/seeds/NAME and
 # tests/fuzz/crashers/NAME through it, `make fuzz` looks for more.
-fuzz_targets = config corpus deck gpt2 json safetensors split tokenizer
+fuzz_targets = chat config corpus deck gpt2 json safetensors split tokenizer
 check_PROGRAMS += \
+	tests/fuzz/fuzz_chat \
 	tests/fuzz/fuzz_config \
 	tests/fuzz/fuzz_corpus \
 	tests/fuzz/fuzz_deck \
@@ -25,6 +26,7 @@ FUZZ_SECONDS = 60
 FUZZ_JOBS = 1
 FUZZ_WORKERS = 1
 fuzz_sources = \
+	io/tokens/chat.c \
 	$(io_huggingface_libhuggingface_a_SOURCES) \
 	$(io_text_libtext_a_SOURCES) \
 	$(io_tokenizer_libtokenizer_a_SOURCES) \
