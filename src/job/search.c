@@ -80,7 +80,7 @@ static bool changes_numbers(const char *changes)
 {
   for (const struct option *option = deck_table; option->name; option++) {
     const char *at = strstr(changes, option->name);
-    if (option->effect == EFFECT_MATH && !option->chosen && at && is_key(at, option->name))
+    if (option->effect != EFFECT_NONE && !option->chosen && at && is_key(at, option->name))
       return true;
   }
   return false;
