@@ -183,8 +183,9 @@ static enum status print_nodes(const struct search *job)
     printf("  %6d %6d %11.4f s %17.0f %10.1f%%%s\n", nodes, ranks, step_s,
            (double)(shape->rank_batch * shape->sequence) / step_s, 100 * first / step_s,
            ranks == shape->ranks ? "  (this job)" : "");
+    if (knee == last && first / step_s >= least) /* no row before was below it */
+      knee = nodes;
     last = nodes;
-    knee = first / step_s >= least ? nodes : knee;
   }
   if (knee == last)
     printf("efficiency is at least %.0f%% up to %d node%s\n", 100 * least, last, plural(last));
