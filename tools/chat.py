@@ -5,8 +5,8 @@ Standard input is a header, then records; standard output is an answer to each. 
 little-endian int64 and bytes:
 
   frame of the input   bytes | JSON. The header is {"special": {"ID": "TEXT", ...}} of the tokenizer
-  answer               kind | spans | bytes of text | bytes of note | spans x (bytes, flags) | text
-                       | note
+  answer               kind | spans | bytes of text | bytes of note | bytes of the first of two
+                       texts, or 0 | spans x (bytes, flags) | text | note
 
 Kinds ERROR, of a record, and FATAL have a sentence as their text. See `struct chat_answer` in
 io/tokens/chat.h."""
@@ -29,7 +29,7 @@ try:
 except ImportError as problem:
     MISSING = (f"conversations need the Python package Jinja2 ({problem}): install it (Debian and "
                "Ubuntu: apt install python3-jinja2)").encode()
-    sys.stdout.buffer.write(struct.pack("<4q", FATAL, 0, len(MISSING), 0) + MISSING)
+    sys.stdout.buffer.write(struct.pack("<5q", FATAL, 0, len(MISSING), 0, 0) + MISSING)
     sys.stdout.buffer.flush()
     sys.stdin.buffer.read()
     sys.exit(0)
@@ -336,22 +336,44 @@ class Chat:
         text = mark(prompt + completion, tag)
         return answer(text, [(0 if self.train == "all" else len(prompt), len(text))], TEXT)
 
+    def take_one(self, record, prompt, messages, name):
+        if isinstance(prompt, str) and isinstance(messages, str):
+            return self.complete(prompt, messages)
+        if not isinstance(prompt, list) or not isinstance(messages, list):
+            raise Refused(f"its prompt and {name} must be two strings or two lists of messages")
+        return self.converse(record, prompt + messages, len(prompt))
+
+    def take_pair(self, record):
+        """As TRL: without a prompt, it is what both lists of messages begin with."""
+        pair = []
+        for name, other in (("chosen", "rejected"), ("rejected", "chosen")):
+            if record.get(name) is None:
+                raise Refused(f"it has {other}, but no {name}")
+            pair.append(as_json(record[name]))
+        prompt, (chosen, rejected) = as_json(record.get("prompt")), pair
+        if chosen == rejected:
+            raise Refused("its chosen and rejected are equal")
+        if not isinstance(prompt, list) and all(isinstance(side, list) for side in pair):
+            n = next((i for i, (one, two) in enumerate(zip(*pair)) if one != two),
+                     min(map(len, pair)))
+            prompt, chosen, rejected = chosen[:n], chosen[n:], rejected[n:]
+        elif prompt is None:
+            raise Refused("its chosen and rejected are texts, and it has no prompt")
+        return join(self.take_one(record, prompt, chosen, "chosen"),
+                    self.take_one(record, prompt, rejected, "rejected"))
+
     def take(self, line):
         record = json.loads(line)
         check_texts(record, self.invalid)
-        if "messages" in record:
-            messages, first = as_json(record["messages"]), 0
-        else:
-            prompt, messages = as_json(record["prompt"]), as_json(record["completion"])
-            if isinstance(prompt, str) and isinstance(messages, str):
-                return self.complete(prompt, messages)
-            if not isinstance(prompt, list) or not isinstance(messages, list):
-                raise Refused("its prompt and completion must be two strings or two lists of "
-                              "messages")
-            messages, first = prompt + messages, len(prompt)
+        if "chosen" in record or "rejected" in record:
+            return self.take_pair(record)
+        if "messages" not in record:
+            return self.take_one(record, as_json(record["prompt"]), as_json(record["completion"]),
+                                 "completion")
+        messages = as_json(record["messages"])
         if not isinstance(messages, list):
             raise Refused("its messages are no list")
-        return self.converse(record, messages, first)
+        return self.converse(record, messages, 0)
 
 
 def as_json(value):
@@ -427,10 +449,24 @@ def answer(text, spans, kind=0, note=""):
         n = len(list(group))
         pieces.append((plain(text[at:at + n]).encode(), flags[at]))
         at += n
-    body, note = b"".join(piece for piece, _ in pieces), note.encode()
-    return b"".join([struct.pack("<4q", kind, len(pieces), len(body), len(note)),
-                     *(struct.pack("<2q", len(piece), flags) for piece, flags in pieces),
-                     body, note])
+    return frame(kind, b"".join(struct.pack("<2q", len(piece), flags) for piece, flags in pieces),
+                 b"".join(piece for piece, _ in pieces), note.encode())
+
+
+def frame(kind, spans, body, note, first=0):
+    return struct.pack("<5q", kind, len(spans) // 16, len(body), len(note), first) \
+        + spans + body + note
+
+
+def join(*pair):
+    """The answer to a pair, of the answers to its two conversations."""
+    parts = []
+    for one in pair:
+        kind, spans, text, note, _ = struct.unpack_from("<5q", one)
+        cuts = list(itertools.accumulate((16 * spans, text, note), initial=40))
+        parts.append([one[begin:end] for begin, end in zip(cuts, cuts[1:])])
+    (spans, text, note), (others, other, noted) = parts
+    return frame(kind, spans + others, text + other, note or noted, len(text))
 
 
 # ---- the process

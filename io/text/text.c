@@ -27,7 +27,7 @@ struct text {
   char *replaced; /* the document with U+FFFD in it */
   int64_t replaced_room;
   /* of the current object */
-  bool has_title, has_text, has_messages, has_prompt, has_completion;
+  bool has_title, has_text, has_messages, has_prompt, has_completion, has_pair;
   const char *likely;    /* a key that texts often have, with a string */
   const char *chat;      /* a key of chat data */
   char seen[SEEN_MOST];  /* other keys */
@@ -254,8 +254,8 @@ static void note_key(struct text *text, int byte)
 {
   static const char *const likely[] = {"text",     "content", "raw_content",  "body", "document",
                                        "contents", "article", "page_content", "code", NULL};
-  static const char *const chat[] = {
-      "messages", "conversations", "conversation", "prompt", "instruction", "chosen", NULL};
+  static const char *const chat[] = {"messages",    "conversations", "conversation", "prompt",
+                                     "instruction", "chosen",        "rejected",     NULL};
   const struct text_buffer *key = &text->key;
   if (!text->likely && byte == '"')
     text->likely = find_key(likely, key);
@@ -264,6 +264,7 @@ static void note_key(struct text *text, int byte)
   text->has_messages |= is_key(key, "messages");
   text->has_prompt |= is_key(key, "prompt");
   text->has_completion |= is_key(key, "completion");
+  text->has_pair |= is_key(key, "chosen") || is_key(key, "rejected");
   const size_t n = strlen(text->seen);
   if (n + key->bytes + sizeof ", \"\"" < sizeof text->seen)
     snprintf(text->seen + n, sizeof text->seen - n, "%s\"%.*s\"", n ? ", " : "", (int)key->bytes,
@@ -339,7 +340,8 @@ static void explain_missing(struct text *text, int64_t begin)
   else if (text->chat)
     set_problem(text, begin, "an object without \"%s\" that has \"%s\": %s", name, text->chat,
                 text->chats ? "a conversation has \"messages\", each with \"role\" and "
-                              "\"content\", or \"prompt\" and \"completion\""
+                              "\"content\", or \"prompt\" and \"completion\", or \"chosen\" and "
+                              "\"rejected\""
                             : "chat data are not supported; write each conversation as one "
                               "\"text\"");
   else
@@ -352,7 +354,7 @@ static void explain_missing(struct text *text, int64_t begin)
 static bool is_chat(const struct text *text)
 {
   return text->chats && !text->has_text &&
-         (text->has_messages || (text->has_prompt && text->has_completion));
+         (text->has_messages || text->has_pair || (text->has_prompt && text->has_completion));
 }
 
 static void read_object(struct text *text)
@@ -361,7 +363,7 @@ static void read_object(struct text *text)
   text_buffer_clear(&text->title);
   text_buffer_clear(&text->body);
   text->has_title = text->has_text = input->replaced = false;
-  text->has_messages = text->has_prompt = text->has_completion = false;
+  text->has_messages = text->has_prompt = text->has_completion = text->has_pair = false;
   text->likely = text->chat = NULL;
   *text->seen = *text->problem = '\0';
   (void)jsonl_peek(input);

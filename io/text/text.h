@@ -6,8 +6,9 @@
  * space, else the last character before it. JSON Lines (one object per line) and a JSON array of
  * objects: each object is a document. Its "title", if there is one, and its text are joined by a
  * newline; other keys are ignored. An object without a text that has "messages", or "prompt" and
- * "completion", is a conversation. A document that holds only white space is skipped, but counted
- * in `number`. A block of plain text is skipped only if it is the whole file.
+ * "completion", is a conversation. One with "chosen" or "rejected" is a pair of them. A document
+ * that holds only white space is skipped, but counted in `number`. A block of plain text is skipped
+ * only if it is the whole file.
  *
  * Files may be compressed by gzip or zstd (io/text/source.h). The name's ending, without .gz or
  * .zst, selects the format. White space at the beginning is ignored.
@@ -34,7 +35,7 @@ struct text_position {
 struct text_document {
   const char *text; /* valid until the next call */
   size_t bytes;
-  bool is_chat;      /* the text is the JSON object of a conversation */
+  bool is_chat;      /* the text is the JSON object of a conversation, or of a pair */
   int64_t number;    /* 0, 1, 2, ... in the file */
   int64_t document;  /* likewise, but 0 for all blocks of a plain text */
   bool begins, ends; /* a document, as every object does; in plain text only the first block begins

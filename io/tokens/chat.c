@@ -248,9 +248,10 @@ static enum status exchange(struct chat *chat)
   return status;
 }
 
-/* ---- answers: kind, spans, bytes of text, bytes of note; spans of (bytes, flags); text; note */
+/* ---- answers: kind, spans, bytes of text, bytes of note, bytes of the first of two texts or 0;
+ * spans of (bytes, flags); text; note */
 
-enum { HEAD = 4 };
+enum { HEAD = 5 };
 
 struct answer {
   int64_t head[HEAD];
@@ -264,7 +265,8 @@ static bool is_sane(const struct worker *worker)
     return true;
   memcpy(head, worker->in.data + worker->taken, sizeof head);
   return head[0] >= 0 && head[0] < KINDS && head[1] >= 0 && head[1] <= head[2] && head[2] >= 0 &&
-         head[2] <= INT32_MAX && head[3] >= 0 && head[3] <= INT32_MAX;
+         head[2] <= INT32_MAX && head[3] >= 0 && head[3] <= INT32_MAX && head[4] >= 0 &&
+         head[4] <= head[2];
 }
 
 /* Whether the process has a whole answer. */
@@ -310,6 +312,7 @@ static enum status take(struct chat *chat, const struct answer *answer, struct c
     return status;
   *out = (struct chat_answer){.text = answer->text,
                               .bytes = (size_t)answer->head[2],
+                              .first = (size_t)answer->head[4],
                               .marks = (const unsigned char *)chat->marks.data,
                               .is_text = kind & KIND_TEXT};
   snprintf(out->note, sizeof out->note, "%.*s", (int)answer->head[3], answer->note);

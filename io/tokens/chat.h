@@ -29,6 +29,8 @@ enum status chat_quote(struct text_buffer *out, const char *text, size_t bytes);
 struct chat_answer {
   const char *text; /* UTF-8; all pointers are valid until the next chat_receive() */
   size_t bytes;
+  size_t
+      first; /* bytes of the chosen conversation of a pair, before the rejected one; 0: no pair */
   const unsigned char *marks; /* enum tokenizer_mark of each byte */
   bool is_text;               /* without a template, so it is put between the ends of a text */
   char note[256]; /* not "": how {% generation %} and the origin of the bytes differ. train=next:

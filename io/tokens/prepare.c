@@ -318,6 +318,12 @@ static enum status check_result(const struct prepare_config *config,
                                 const struct prepare_result *result)
 {
   const char *others = config->inputs > 1 ? " and the other inputs" : "";
+  if (result->pairs > 0 && result->documents != 2 * result->pairs)
+    return status_set(STATUS_INPUT,
+                      "%s%s holds pairs of chosen and rejected conversations (%" PRId64
+                      ") and other texts (%" PRId64 "): prepare each kind into a folder of its own",
+                      config->input[0], others, result->pairs,
+                      result->documents - 2 * result->pairs);
   if (result->documents > 0)
     return STATUS_OK;
   if (result->skipped == 0)

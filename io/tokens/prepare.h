@@ -26,13 +26,14 @@ struct prepare_config {
   int64_t shard_tokens; /* of a full shard; a rank keeps as many in memory */
 };
 
-/* `documents`: a file of plain text counts as one. `bytes`: of the documents' text. `skipped`: as
+/* `documents`: a file of plain text counts as one, a pair as two. `bytes`: of the documents' text.
+ * `skipped`: as
  * text_skipped() counts, and conversations of which nothing is trained. `untrained`: tokens, of
  * both splits. `chats`: conversations of shards that this call made. `differing`: those of them
  * where the template's marks are not what the assistant says. `silent`: those of which nothing is
  * trained. */
 struct prepare_result {
-  int64_t files, documents, skipped, bytes, train_tokens, val_tokens, shards, reused_shards;
+  int64_t files, documents, skipped, bytes, train_tokens, val_tokens, shards, reused_shards, pairs;
   int64_t untrained, chats, differing, silent;
 };
 

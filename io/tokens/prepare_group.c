@@ -14,7 +14,7 @@ struct draft {
   unsigned char *tokens; /* shard_token_bytes() each */
   int64_t n, room;
   uint64_t *first; /* of each document */
-  int64_t documents, documents_room;
+  int64_t documents, documents_room, pairs;
   unsigned char *trained; /* a bit per token */
   int64_t trained_room, untrained;
   int64_t text_bytes;
@@ -45,7 +45,8 @@ struct prepare_group {
   bool begun;          /* the current document has tokens */
   bool rendered, bare; /* the document is a conversation; it has no ends of a text around it */
   struct draft draft[SHARD_SPLITS];
-  struct tokenizer_tokens tokens; /* of a document */
+  struct tokenizer_tokens tokens; /* of a document, or of the two of a pair */
+  int64_t chosen;                 /* tokens of the first of a pair; 0: no pair */
 };
 
 static bool is_validation(const struct prepare_job *job, int64_t file, int64_t number)
@@ -156,6 +157,7 @@ static enum status count_shard(const struct shard_info *info, bool reused,
     return status;
   done->shard[done->shards++] = *info;
   result->documents += info->documents;
+  result->pairs += info->pairs;
   result->skipped += info->skipped;
   result->untrained += info->untrained;
   result->bytes += info->text_bytes;
@@ -170,8 +172,8 @@ static void next_part(struct prepare_group *group)
   group->part++;
   group->part_open = false;
   for (int s = 0; s < SHARD_SPLITS; s++)
-    group->draft[s].n = group->draft[s].documents = group->draft[s].text_bytes =
-        group->draft[s].skipped = group->draft[s].untrained = 0;
+    group->draft[s].n = group->draft[s].documents = group->draft[s].pairs =
+        group->draft[s].text_bytes = group->draft[s].skipped = group->draft[s].untrained = 0;
 }
 
 /* Forgets what was read of the text and not taken. */
@@ -234,6 +236,7 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
                             .end = group->at,
                             .part_tokens = {group->draft[SPLIT_TRAIN].n, group->draft[SPLIT_VAL].n},
                             .documents = draft->documents,
+                            .pairs = draft->pairs,
                             .skipped = draft->skipped,
                             .untrained = draft->untrained,
                             .text_bytes = draft->text_bytes};
@@ -289,17 +292,32 @@ static enum status look_ahead(struct prepare_group *group)
   return chat_send(group->job->chat, next.document.text, next.document.bytes);
 }
 
-/* The oldest conversation becomes the document, with its tokens. A refused one, and one of which
- * nothing is trained, is left out. */
+/* Appends tokens of a conversation. *trained false: nothing of it is trained. */
+static enum status encode_chat(struct prepare_group *group, const struct chat_answer *answer,
+                               size_t from, size_t to, bool *trained)
+{
+  struct tokenizer_tokens *tokens = &group->tokens;
+  const int64_t before = tokens->n;
+  bool any = false;
+  const enum status status = tokenizer_encode_marked(group->job->tokenizer, answer->text + from,
+                                                     to - from, answer->marks + from, tokens);
+  for (int64_t i = before; i < tokens->n && !any; i++)
+    any = tokens->trained[i];
+  *trained &= any;
+  return status;
+}
+
+/* The oldest conversation or pair becomes the document, with its tokens. A refused one, and one of
+ * which nothing is trained, is left out. */
 static enum status take_chat(struct prepare_group *group, struct prepare_done *done)
 {
   const struct prepare_job *job = group->job;
   const struct ahead *next = &group->ahead[group->ahead_taken++ % chat_slots(job->chat)];
   struct chat_answer answer = {.text = NULL};
-  bool trained = false;
+  bool trained = true;
   group->document = next->document;
   group->skipped_now = next->skipped;
-  group->tokens.n = 0;
+  group->tokens.n = group->chosen = 0;
   enum status status = chat_receive(job->chat, &answer);
   if (status == STATUS_INPUT && job->config->text.invalid == TEXT_SKIP) {
     group->untrained++;
@@ -307,13 +325,13 @@ static enum status take_chat(struct prepare_group *group, struct prepare_done *d
   }
   if (status == STATUS_UNSUPPORTED) /* not because of this one */
     return status;
-  status = status
-               ?: tokenizer_encode_marked(job->tokenizer, answer.text, answer.bytes, answer.marks,
-                                          &group->tokens);
+  if (!status && answer.first > 0) {
+    status = encode_chat(group, &answer, 0, answer.first, &trained);
+    group->chosen = group->tokens.n;
+  }
+  status = status ?: encode_chat(group, &answer, answer.first, answer.bytes, &trained);
   if (status)
     return name_document(group, status);
-  for (int64_t i = 0; i < group->tokens.n && !trained; i++)
-    trained = group->tokens.trained[i];
   if (*answer.note && done->result.differing++ == 0)
     log_warn(
         "%s, document %lld: the marks of the chat template are not what the assistant says: %s",
@@ -361,6 +379,7 @@ static enum status read_document(struct prepare_group *group, struct prepare_don
     }
     group->skipped_now = text_skipped(group->text);
     group->rendered = group->bare = false;
+    group->chosen = 0;
     group->waiting = group->held;
     group->held = false;
     if (group->waiting)
@@ -398,11 +417,12 @@ static enum status append_tokens(struct draft *draft, int token_bytes, const int
 }
 
 /* A document's first token, and the beginning of text if the tokenizer has one. It never comes
- * twice. */
-static enum status begin_document(struct prepare_group *group, struct draft *draft)
+ * twice. `tokens` [at, end) of the group are the document's. */
+static enum status begin_document(struct prepare_group *group, struct draft *draft, int64_t at,
+                                  int64_t end)
 {
   const int32_t token = tokenizer_begin_of_text(group->job->tokenizer);
-  const bool written = group->tokens.n > 0 && group->tokens.id[0] == token;
+  const bool written = at < end && group->tokens.id[at] == token;
   enum status status = mem_grow(MEM_DATA, (void **)&draft->first, &draft->documents_room,
                                 draft->documents + 1, (int64_t)sizeof *draft->first);
   if (status)
@@ -410,7 +430,7 @@ static enum status begin_document(struct prepare_group *group, struct draft *dra
   draft->first[draft->documents++] = (uint64_t)draft->n;
   return token >= 0 && !written && !group->bare
              ? append_tokens(draft, group->token_bytes, &token,
-                             group->rendered ? group->tokens.trained : NULL, 1)
+                             group->rendered ? group->tokens.trained + at : NULL, 1)
              : STATUS_OK;
 }
 
@@ -423,29 +443,36 @@ static enum status encode(struct prepare_group *group)
                                                job->config->special_as_text, &group->tokens));
 }
 
+/* Tokens [at, end) of the group. */
+static enum status put_document(struct prepare_group *group, struct draft *draft, int64_t at,
+                                int64_t end)
+{
+  const struct tokenizer_tokens *tokens = &group->tokens;
+  const int32_t last = tokenizer_end_of_text(group->job->tokenizer);
+  enum status status = group->begun ? STATUS_OK : begin_document(group, draft, at, end);
+  status = status
+               ?: append_tokens(draft, group->token_bytes, tokens->id + at,
+                                group->rendered ? tokens->trained + at : NULL, end - at);
+  group->begun = !group->document.ends;
+  const bool written = group->rendered && tokens->id[end - 1] == last;
+  return status || group->begun || group->bare || written
+             ? status
+             : append_tokens(draft, group->token_bytes, &last, NULL, 1);
+}
+
 static enum status take_document(struct prepare_group *group)
 {
   const struct text_document *document = &group->document;
-  const struct tokenizer_tokens *tokens = &group->tokens;
   enum token_split split =
       is_validation(group->job, group->at.file, document->document) ? SPLIT_VAL : SPLIT_TRAIN;
   struct draft *draft = &group->draft[split];
   if (document->begins)
     group->begun = false;
   enum status status = group->rendered ? STATUS_OK : encode(group);
-  if (!status && !group->begun)
-    status = begin_document(group, draft);
-  status = status
-               ?: append_tokens(draft, group->token_bytes, tokens->id,
-                                group->rendered ? tokens->trained : NULL, tokens->n);
-  group->begun = true;
-  if (!status && document->ends) {
-    const int32_t end = tokenizer_end_of_text(group->job->tokenizer);
-    const bool written = group->rendered && tokens->id[tokens->n - 1] == end;
-    group->begun = false;
-    if (!group->bare && !written)
-      status = append_tokens(draft, group->token_bytes, &end, NULL, 1);
-  }
+  if (!status && group->chosen > 0)
+    status = put_document(group, draft, 0, group->chosen);
+  status = status ?: put_document(group, draft, group->chosen, group->tokens.n);
+  draft->pairs += group->chosen > 0;
   draft->text_bytes += (int64_t)document->bytes;
   count_skipped(group);
   group->at.byte = document->after.byte;

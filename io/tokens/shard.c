@@ -59,6 +59,7 @@ const struct shard_field shard_fields[] = {
     {"train_tokens", DTYPE_I64, AT(part_tokens[SPLIT_TRAIN]), SHARD_HEADER | INDEX_ROW},
     {"val_tokens", DTYPE_I64, AT(part_tokens[SPLIT_VAL]), SHARD_HEADER | INDEX_ROW},
     {"documents", DTYPE_I64, AT(documents), SHARD_HEADER | INDEX_ROW},
+    {"pairs", DTYPE_I64, AT(pairs), SHARD_HEADER | INDEX_ROW},
     {"text_bytes", DTYPE_I64, AT(text_bytes), SHARD_HEADER | INDEX_ROW},
     {"skipped", DTYPE_I64, AT(skipped), SHARD_HEADER | INDEX_ROW},
     {"untrained", DTYPE_I64, AT(untrained), SHARD_HEADER | INDEX_ROW},
@@ -174,8 +175,8 @@ bool shard_is_sane(const struct shard_info *info)
   for (int s = 0; s < SHARD_SPLITS; s++)
     sane = sane && info->part_tokens[s] >= 0 && info->part_tokens[s] <= TOKENS_MOST;
   return sane && info->documents >= 0 && info->documents <= shard_tokens(info) &&
-         info->text_bytes >= 0 && info->skipped >= 0 && info->untrained >= 0 &&
-         info->untrained <= shard_tokens(info);
+         info->pairs >= 0 && info->pairs <= info->documents / 2 && info->text_bytes >= 0 &&
+         info->skipped >= 0 && info->untrained >= 0 && info->untrained <= shard_tokens(info);
 }
 
 static enum status read_header(hid_t file, struct shard_info *info)

@@ -25,11 +25,12 @@ struct shard_info {
   struct shard_position begin, end;  /* the part */
   int64_t part_tokens[SHARD_SPLITS]; /* of the part, by split */
   int64_t documents, text_bytes;     /* of this shard */
+  int64_t pairs;     /* chosen and rejected documents, one after the other; 0, or half of them */
   int64_t untrained; /* tokens of this shard that no loss counts; 0: it has no mask */
   int64_t skipped;   /* objects of the part that were left out, in its train shard */
   /* known after reading */
   uint32_t marks_crc32; /* of a byte per token: 1 if it is trained, plus 2 if a document begins */
-  int token_bytes;                                    /* 2 or 4 */
+  int token_bytes;      /* 2 or 4 */
   int64_t tokens_at, documents_at, trained_at, bytes; /* of the datasets in the file; its length */
   uint32_t tokens_crc32, documents_crc32, trained_crc32;
   uint32_t head_crc32; /* of the file's first SHARD_HEAD bytes: the header, which holds the three

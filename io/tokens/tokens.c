@@ -32,7 +32,7 @@ struct token_set {
   char *dir;
   struct shard *shards;
   int64_t count, room;
-  int64_t text_bytes, untrained;
+  int64_t text_bytes, untrained, pairs;
   struct token_stream stream;
   int64_t *made; /* without a folder: places of the documents that begin in the stream */
   int64_t documents;
@@ -72,6 +72,7 @@ static enum status add_shard(struct token_set *set, enum token_split split,
   set->stream.tokens += shard_tokens(info);
   set->text_bytes += info->text_bytes;
   set->untrained += info->untrained;
+  set->pairs += info->pairs;
   return STATUS_OK;
 }
 
@@ -127,13 +128,14 @@ static bool reads_index(struct comm *comm)
 
 static enum status share(struct comm *comm, struct token_set *set)
 {
-  int64_t totals[] = {set->count, set->text_bytes, set->untrained};
+  int64_t totals[] = {set->count, set->text_bytes, set->untrained, set->pairs};
   enum status status = comm_broadcast(comm, totals, sizeof totals, 0);
   if (status)
     return status;
   set->count = totals[0];
   set->text_bytes = totals[1];
   set->untrained = totals[2];
+  set->pairs = totals[3];
   if (!reads_index(comm))
     status = mem_new(MEM_DATA, set->count, &set->shards);
   return comm_agree(comm, status)
@@ -328,6 +330,11 @@ int64_t token_set_documents(const struct token_set *set)
     return set->documents;
   const struct shard *last = &set->shards[set->count - 1];
   return last->first_document + last->info.documents;
+}
+
+bool token_set_has_pairs(const struct token_set *set)
+{
+  return set->pairs > 0;
 }
 
 int64_t token_set_untrained(const struct token_set *set)

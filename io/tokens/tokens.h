@@ -57,6 +57,8 @@ int64_t token_set_documents(const struct token_set *set);
 /* The places in the stream of the first tokens of documents [d, d + n). No allocation. Local. */
 enum status token_set_read_documents(struct token_set *set, int64_t d, int64_t n, int64_t *first);
 int64_t token_set_untrained(const struct token_set *set); /* tokens that no loss counts */
+/* Whether documents 2k and 2k + 1 are the chosen and the rejected conversation of a pair. */
+bool token_set_has_pairs(const struct token_set *set);
 
 /* Windows: window w is tokens [w T, w T + T], T inputs and T targets (shifted by one). */
 int64_t token_set_windows(const struct token_set *set, int64_t T);

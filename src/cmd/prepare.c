@@ -87,6 +87,9 @@ static void print_result(const char *out, const struct prepare_result *result)
       plural(result->files), mem_amount((double)result->bytes).text,
       (long long)result->train_tokens, (long long)result->val_tokens, (long long)result->shards,
       plural(result->shards), (long long)result->reused_shards);
+  if (result->pairs > 0)
+    printf("; they are %lld pair%s of a chosen and a rejected conversation",
+           (long long)result->pairs, plural(result->pairs));
   if (result->skipped > 0)
     printf("; %lld record%s without a usable text skipped", (long long)result->skipped,
            plural(result->skipped));
@@ -215,7 +218,9 @@ const struct command command_prepare = {
     .text = "Inputs are files or folders: plain text (.txt), JSON Lines (.jsonl) or a JSON array "
             "(.json), also compressed by gzip or zstd (.gz, .zst). Each JSON object has a \"text\" "
             "and may have a \"title\". Or it is a conversation, with \"messages\", or with "
-            "\"prompt\" and \"completion\". The chat template of the model renders it, which needs "
+            "\"prompt\" and \"completion\". Or it is a pair of them, with \"chosen\" and "
+            "\"rejected\", for train.objective=dpo. The chat template of the model renders it, "
+            "which needs "
             "Python 3.8 or later with Jinja2. Only what the assistant says is trained. Three "
             "conversations are printed at the end.\n"
             "\n"

@@ -114,10 +114,13 @@ class Shell(chat.Chat):
 def unpack(frame):
     """An answer as text with marks."""
     import struct
-    kind, spans, text, note = struct.unpack_from("<4q", frame)
-    at, out, last = 32 + 16 * spans, "", 2
+    kind, spans, text, note, first = struct.unpack_from("<5q", frame)
+    at, out, last = 40 + 16 * spans, "", 2
     for i in range(spans):
-        n, flags = struct.unpack_from("<2q", frame, 32 + 16 * i)
+        n, flags = struct.unpack_from("<2q", frame, 40 + 16 * i)
+        if first and at == 40 + 16 * spans + first:
+            out += ("" if last & 2 else "›") + ("»" if last & 1 else "") + "⏎"
+            last = 2
         close = "".join(mark for mark, bit in (("›", 2), ("»", 1))
                         if (last ^ flags) & bit and (flags & bit if bit == 2 else last & bit))
         open_ = "".join(mark for mark, bit in (("«", 1), ("‹", 2))
@@ -125,7 +128,7 @@ def unpack(frame):
         out += close + open_ + frame[at:at + n].decode()
         at, last = at + n, flags
     out += ("" if last & 2 else "›") + ("»" if last & 1 else "")
-    assert at == 32 + 16 * spans + text and len(frame) == at + note
+    assert at == 40 + 16 * spans + text and len(frame) == at + note
     return kind, out, frame[at:].decode()
 
 

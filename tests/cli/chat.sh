@@ -3,7 +3,7 @@
 # texts with brackets, decoded from the tokens and masks of the shards; equal bytes of one rank for
 # several, and of a whole call for one that goes on.
 . "${top_srcdir:?}/tests/cli/common.sh"
-need python3 gzip zstd
+need python3 gzip zstd h5dump
 python3 -c 'import jinja2' 2> /dev/null || lack python3-jinja2
 python3 "$top_srcdir/tests/cli/chat.py" "$top_srcdir/tests/cli/chat.txt" "$top_srcdir/tools" ||
   die "rows of chat.txt"
@@ -66,6 +66,55 @@ says all.out "5 documents from 1 file"
 says all.out "1 record without a usable text skipped"
 says all.err "all.jsonl, document 1: nothing of the conversation is trained; it is left out"
 cmp chatml.jinja all/chat_template.jinja
+
+# Pairs: the chosen conversation, then the rejected one, on the same side of the split, also if a
+# pair is larger than a shard. Refused ones are left out, and the first of which nothing is trained
+# is named. A folder holds pairs alone.
+pair() { echo "{\"prompt\": [$(say user "$1")], \"chosen\": [$2], \"rejected\": [$3]}"; }
+{
+  pair a "$(say assistant b)" "$(say assistant c)"
+  echo '{"prompt": "Question: ", "chosen": "42", "rejected": "7"}'
+  pair d "$(say assistant e)" "$(say assistant e)"
+  pair f "$(say assistant g)" "$(say user h)"
+} > pairs.jsonl
+prepare pairs pairs.jsonl val=0 invalid=skip
+sed -n '/^----$/,$p' pairs.out > pairs.shown
+cat > pairs.want <<'END'
+----
+<|im_start|>user
+a<|im_end|>
+<|im_start|>assistant
+[b<|im_end|>]
+
+----
+<|im_start|>user
+a<|im_end|>
+<|im_start|>assistant
+[c<|im_end|>]
+
+----
+Question: [42<|im_end|>]
+END
+cmp pairs.shown pairs.want || { cat pairs.shown >&2; die "other pairs are shown"; }
+says pairs.out "4 documents from 1 file"
+says pairs.out "they are 2 pairs of a chosen and a rejected conversation; 2 records without"
+says pairs.err "pairs.jsonl, document 3: nothing of the conversation is trained; it is left out"
+fails 3 "pairs.jsonl, document 2: its chosen and rejected are equal" "$SLUICE" prepare \
+  pairs.jsonl out=no tokenizer="$model" template=chatml.jinja val=0
+for i in 1 2 3 4 5 6 7 8 9; do
+  long=$(awk "BEGIN { for (k = 0; k < 400 * $i; k++) printf \"w \" }")
+  pair "$i" "$(say assistant "$long")" "$(say assistant "no $i")"
+done > wide.jsonl
+prepare wide wide.jsonl val=0.4 shard_tokens=1024
+for file in wide/train-*.h5 wide/val-*.h5; do
+  for name in pairs documents; do
+    h5dump -A -N $name "$file" | sed -n 's/.*(0): //p' | head -n 1 > "$name.value"
+  done
+  test "$(cat documents.value)" = $((2 * $(cat pairs.value))) || die "$file has half a pair"
+done
+cat pairs.jsonl all.jsonl > both.jsonl
+fails 3 "both.jsonl holds pairs of chosen and rejected conversations (2) and other texts (5)" \
+  "$SLUICE" prepare both.jsonl out=no tokenizer="$model" template=chatml.jinja val=0 invalid=skip
 
 # A folder goes on with the same template and the same masks only.
 fails 2 "recorded: trained assistant eot=turn; now: trained last eot=turn" "$SLUICE" prepare \
