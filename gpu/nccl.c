@@ -241,21 +241,6 @@ static enum status send_and_receive(struct nccl_group *group, struct lane *lane,
                            "receiving a message");
 }
 
-enum status nccl_all_send(struct nccl_group *group, struct lane *lane, int64_t bytes,
-                          int64_t stride, void *full)
-{
-  int size, index;
-  enum status status =
-      find_member(group, &size, &index) ?: nccl_check(ncclGroupStart(), "beginning an all-gather");
-  if (status)
-    return status;
-  for (int peer = 0; peer < size && !status; peer++)
-    if (peer != index)
-      status = send_and_receive(group, lane, peer, (char *)full + index * stride, bytes,
-                                (char *)full + peer * stride, bytes);
-  return end_calls(status, "an all-gather by messages");
-}
-
 enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, void *received)
 {
@@ -264,13 +249,15 @@ enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const voi
       ncclAlltoAll(sent, received, (size_t)bytes, ncclUint8, group->comm, cuda_lane(lane)->stream),
       "an exchange");
 #else
-  return nccl_exchange_varying(group, lane, sent, NULL, bytes, received, NULL);
+  return nccl_exchange_messages(
+      group, lane,
+      &(struct nccl_messages){
+          .bytes = bytes, .sent = sent, .apart = bytes, .received = received, .stride = bytes});
 #endif
 }
 
-enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
-                                  const int64_t *sent_bytes, int64_t bytes, void *received,
-                                  const int64_t *received_bytes)
+enum status nccl_exchange_messages(struct nccl_group *group, struct lane *lane,
+                                   const struct nccl_messages *m)
 {
   int size, index;
   enum status status =
@@ -278,9 +265,11 @@ enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, c
   if (status)
     return status;
   for (int peer = 0; peer < size && !status; peer++)
-    status = send_and_receive(
-        group, lane, peer, (const char *)sent + peer * bytes, sent_bytes ? sent_bytes[peer] : bytes,
-        (char *)received + peer * bytes, received_bytes ? received_bytes[peer] : bytes);
+    if (m->apart || peer != index)
+      status = send_and_receive(group, lane, peer, m->sent + peer * m->apart,
+                                m->sent_bytes ? m->sent_bytes[peer] : m->bytes,
+                                m->received + peer * m->stride,
+                                m->received_bytes ? m->received_bytes[peer] : m->bytes);
   return end_calls(status, "an exchange of messages");
 }
 

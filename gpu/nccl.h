@@ -55,19 +55,25 @@ enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t byt
  * member's parts are at their places. Enqueued on the lane. Collective. */
 enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, int64_t bytes, int pieces,
                             int64_t apart, void *full);
-/* An all-gather of parts of `bytes` bytes, `stride` bytes apart, by messages from each member to
- * each other one. Enqueued on the lane. Collective. */
-enum status nccl_all_send(struct nccl_group *group, struct lane *lane, int64_t bytes,
-                          int64_t stride, void *full);
 /* received[j * bytes] = the `bytes` bytes that member j has at sent[index * bytes]. The two do not
  * overlap. Enqueued on the lane. Collective. */
 enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, void *received);
-/* The same, but sent_bytes[j] bytes go to member j, and received_bytes[j] bytes come from it. Both
- * sides know these numbers, which are at most `bytes`. NULL: all are `bytes`. */
-enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
-                                  const int64_t *sent_bytes, int64_t bytes, void *received,
-                                  const int64_t *received_bytes);
+/* sent_bytes[j] bytes from sent + j * apart go to member j, and received_bytes[j] bytes from it
+ * arrive at received + j * stride. Both sides know these numbers. NULL: all are `bytes`. `apart` 0:
+ * all get the same message, which is at its place in `received`. */
+struct nccl_messages {
+  int64_t bytes;
+  const char *sent;
+  int64_t apart;
+  const int64_t *sent_bytes;
+  char *received;
+  int64_t stride;
+  const int64_t *received_bytes;
+};
+/* Enqueued on the lane. Collective. */
+enum status nccl_exchange_messages(struct nccl_group *group, struct lane *lane,
+                                   const struct nccl_messages *messages);
 /* The sums of 64-bit integers, and the most of 32-bit ones, in place. Enqueued on the lane.
  * Collective. */
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n);

@@ -494,17 +494,28 @@ static enum status gather(struct comm_group *group, struct lane *lane, struct co
   return group->size == 1 ? STATUS_OK : group->transport->all_gather(group, lane, &places, full);
 }
 
+/* Messages of varying length are shortened where they cross between nodes. */
+static enum status gather_parts(struct comm_group *group, struct lane *lane, int64_t bytes,
+                                int64_t stride, bool varying, char *full)
+{
+  const struct comm_messages messages = {bytes, true, full + group->index * stride,
+                                         0,     full, stride};
+  return varying && group->size > 1
+             ? group->transport->exchange(group, lane, &messages)
+             : gather(group, lane, (struct comm_places){bytes, stride, 1, 0}, full);
+}
+
 enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                            int64_t bytes, void *full)
+                            int64_t bytes, bool varying, void *full)
 {
   char *mine = (char *)full + group->index * bytes;
   const enum status status =
       shard == mine ? STATUS_OK : lane->device->ops->copy(lane, mine, shard, (size_t)bytes);
   if (status || !group->across)
-    return status ?: gather(group, lane, (struct comm_places){bytes, bytes, 1, 0}, full);
+    return status ?: gather_parts(group, lane, bytes, bytes, varying, full);
   const int64_t block = group->node->size * bytes;
-  return gather(group->across, lane, (struct comm_places){bytes, block, 1, 0},
-                (char *)full + group->node->index * bytes)
+  return gather_parts(group->across, lane, bytes, block, varying,
+                      (char *)full + group->node->index * bytes)
              ?: gather(group->node, lane,
                        (struct comm_places){bytes, bytes, group->across->size, block}, full);
 }
@@ -513,8 +524,9 @@ enum status comm_all_gather(struct comm_group *group, struct lane *lane, const v
 enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, bool varying, void *received)
 {
+  const struct comm_messages messages = {bytes, varying, sent, bytes, received, bytes};
   if (group->size > 1)
-    return group->transport->exchange(group, lane, sent, bytes, varying, received);
+    return group->transport->exchange(group, lane, &messages);
   return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
 }
 

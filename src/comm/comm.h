@@ -142,9 +142,11 @@ bool comm_group_is_enqueued(const struct comm_group *group);
  * are. Collective over the group. */
 
 /* `full` holds size * bytes bytes; member i's part is at i * bytes. `shard` is this member's part:
- * at its place in `full`, or anywhere outside it. All members end with all parts. */
+ * at its place in `full`, or anywhere outside it. All members end with all parts.
+ * `varying`: parts are messages of varying length, as in comm_exchange(). Of two hops, the one
+ * inside a node moves all bytes. */
 enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                            int64_t bytes, void *full);
+                            int64_t bytes, bool varying, void *full);
 /* Each member sends `bytes` bytes to every member, itself included: received[j * bytes] = the bytes
  * that member j has at sent[index * bytes]. Both hold size * bytes bytes and do not overlap. A fake
  * group receives zeros from members other than this one.

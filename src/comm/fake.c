@@ -15,16 +15,17 @@ static enum status all_gather(struct comm_group *group, struct lane *lane,
 
 /* Simulated peers send zeros, so a sum is this rank's own part. In place of a message of varying
  * length they send this rank's own, because zeros are no valid message. */
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, bool varying, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane,
+                            const struct comm_messages *m)
 {
   const struct device_ops *ops = lane->device->ops;
-  const char *mine = (const char *)sent + group->index * bytes;
+  const char *mine = m->sent + group->index * m->apart;
   enum status status = STATUS_OK;
   for (int i = 0; i < group->size && !status; i++) {
-    char *to = (char *)received + i * bytes;
-    status = varying || i == group->index ? ops->copy(lane, to, mine, (size_t)bytes)
-                                          : ops->zero(lane, to, (size_t)bytes);
+    char *to = m->received + i * m->stride;
+    if (to != mine)
+      status = m->varying || i == group->index ? ops->copy(lane, to, mine, (size_t)m->bytes)
+                                               : ops->zero(lane, to, (size_t)m->bytes);
   }
   return status;
 }

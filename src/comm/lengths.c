@@ -33,26 +33,29 @@ void comm_lengths_destroy(struct device *device, struct comm_lengths *lengths)
 }
 
 static enum status fetch(struct comm_group *group, struct comm_lengths *lengths, struct lane *lane,
-                         const void *sent, int64_t bytes)
+                         const struct comm_messages *m)
 {
   const struct device_ops *ops = lane->device->ops;
   const size_t each = sizeof *lengths->sent;
+  const int messages = m->apart ? group->size : 1;
   enum status status =
-      ops->copy_rows(lane, group->size, each, lengths->sent, each, sent, (size_t)bytes);
+      ops->copy_rows(lane, messages, each, lengths->sent, each, m->sent, (size_t)m->apart);
   status = status ?: ops->mark_set(lane, lengths->mark) ?: ops->mark_wait(lengths->mark);
-  return status ? status : comm_check_varying(group, lengths->sent, (int64_t)each, bytes, true);
+  for (int i = messages; i < group->size && !status; i++)
+    lengths->sent[i] = lengths->sent[0];
+  return status ? status : comm_check_varying(group, lengths->sent, (int64_t)each, m->bytes, true);
 }
 
 enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths *lengths,
-                                  struct lane *lane, const void *sent, int64_t bytes)
+                                  struct lane *lane, const struct comm_messages *m)
 {
   MPI_Request request;
-  enum status status = fetch(group, lengths, lane, sent, bytes);
+  enum status status = fetch(group, lengths, lane, m);
   if (!status)
     status = COMM_MPI_WAIT(MPI_Ialltoall(lengths->sent, 1, MPI_INT64_T, lengths->received, 1,
                                          MPI_INT64_T, group->members, &request),
                            &request);
   return status ? status
                 : comm_check_varying(group, lengths->received, (int64_t)sizeof *lengths->received,
-                                     bytes, false);
+                                     m->bytes, false);
 }

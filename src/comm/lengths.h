@@ -1,5 +1,5 @@
 /* Lengths of messages in device memory, for transports that must know them before they move bytes:
- * comm_exchange_varying(). */
+ * those of varying length. */
 #pragma once
 
 #include "comm/ops.h"
@@ -16,7 +16,7 @@ enum status comm_lengths_create(struct comm_group *group, struct device *device,
                                 struct comm_lengths *out);
 void comm_lengths_destroy(struct device *device, struct comm_lengths *lengths); /* zeros: nothing */
 
-/* Lengths of the messages at `sent`, `bytes` bytes apart, and of the incoming messages. Waits for
- * the lane's work so far, then exchanges lengths by MPI. Collective over the group. */
+/* Lengths of the messages to send, and of the incoming ones. Waits for the lane's work so far, then
+ * exchanges lengths by MPI. Collective over the group. */
 enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths *lengths,
-                                  struct lane *lane, const void *sent, int64_t bytes);
+                                  struct lane *lane, const struct comm_messages *messages);

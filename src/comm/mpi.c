@@ -271,35 +271,33 @@ static enum status all_gather(struct comm_group *group, struct lane *lane,
   return status;
 }
 
-static enum status exchange_parts(struct comm_group *group, const void *sent, int64_t bytes,
-                                  void *received)
+static enum status exchange_parts(struct comm_group *group, const struct comm_messages *m)
 {
   struct span s;
   MPI_Request request;
-  enum status status = make_span(bytes, group->size, &s);
+  enum status status = make_span(m->bytes, group->size, &s);
   if (!status)
-    status = COMM_MPI_WAIT(
-        MPI_Ialltoall(sent, s.count, s.type, received, s.count, s.type, group->members, &request),
-        &request);
+    status = COMM_MPI_WAIT(MPI_Ialltoall(m->sent, s.count, s.type, m->received, s.count, s.type,
+                                         group->members, &request),
+                           &request);
   return free_type(&s.type, status);
 }
 
 /* Sends to the member `away` places further, receives from the member as far back. The receiver has
  * room for any message. */
-static enum status swap_varying(struct comm_group *group, int away, const char *sent, int64_t bytes,
-                                char *received)
+static enum status swap_varying(struct comm_group *group, int away, const struct comm_messages *m)
 {
   enum { TAG = 0 };
   const MPI_Comm members = group->members;
   const int target = (group->index + away) % group->size,
             source = (group->index + group->size - away) % group->size;
-  const char *mine = sent + target * bytes;
+  const char *mine = m->sent + target * m->apart;
   struct span out = {.type = MPI_BYTE}, in = {.type = MPI_BYTE};
   MPI_Request request[2];
-  enum status status = make_span(comm_varying_length(mine), 1, &out) ?: make_span(bytes, 1, &in);
+  enum status status = make_span(comm_varying_length(mine), 1, &out) ?: make_span(m->bytes, 1, &in);
   if (!status)
-    status = COMM_MPI(
-        MPI_Irecv(received + source * bytes, in.count, in.type, source, TAG, members, &request[0]));
+    status = COMM_MPI(MPI_Irecv(m->received + source * m->stride, in.count, in.type, source, TAG,
+                                members, &request[0]));
   if (!status)
     status = COMM_MPI_WAIT(MPI_Isend(mine, out.count, out.type, target, TAG, members, &request[1]),
                            &request[1]);
@@ -307,29 +305,32 @@ static enum status swap_varying(struct comm_group *group, int away, const char *
   return free_type(&in.type, free_type(&out.type, status));
 }
 
-static enum status exchange_varying(struct comm_group *group, struct lane *lane, const char *sent,
-                                    int64_t bytes, char *received)
+static enum status exchange_varying(struct comm_group *group, struct lane *lane,
+                                    const struct comm_messages *m)
 {
-  const int64_t own = group->index * bytes;
-  enum status status = lane->device->ops->copy(lane, received + own, sent + own,
-                                               (size_t)comm_varying_length(sent + own));
+  const char *own = m->sent + group->index * m->apart;
+  enum status status = STATUS_OK;
+  if (m->apart)
+    status = lane->device->ops->copy(lane, m->received + group->index * m->stride, own,
+                                     (size_t)comm_varying_length(own));
   for (int away = 1; away < group->size && !status; away++)
-    status = swap_varying(group, away, sent, bytes, received);
+    status = swap_varying(group, away, m);
   return status;
 }
 
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, bool varying, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane,
+                            const struct comm_messages *m)
 {
-  enum status status = varying ? comm_check_varying(group, sent, bytes, bytes, true) : STATUS_OK;
+  enum status status =
+      m->varying ? comm_check_varying(group, m->sent, m->apart, m->bytes, true) : STATUS_OK;
   if (status)
     return status;
   if (group->transport_data)
-    status = shm_exchange(group->transport_data, lane, sent, bytes, varying, received);
+    status = shm_exchange(group->transport_data, lane, m);
   else
-    status = varying ? exchange_varying(group, lane, sent, bytes, received)
-                     : exchange_parts(group, sent, bytes, received);
-  return status || !varying ? status : comm_check_varying(group, received, bytes, bytes, false);
+    status = m->varying ? exchange_varying(group, lane, m) : exchange_parts(group, m);
+  return status || !m->varying ? status
+                               : comm_check_varying(group, m->received, m->stride, m->bytes, false);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,

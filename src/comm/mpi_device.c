@@ -264,14 +264,16 @@ static enum status all_gather(struct comm_group *group, struct lane *lane,
 
 /* --- exchange: with one member after the other, so that pairs are disjoint --- */
 
-/* Messages for others and from others, `part` bytes apart. lengths NULL: all are as long as
- * that. */
+/* lengths NULL: all messages have all bytes. */
 struct swap {
-  const char *sent;
-  char *received;
-  int64_t part;
+  const struct comm_messages *m;
   const struct comm_lengths *lengths;
 };
+
+static int64_t pieces_of(const struct stage *stage, const struct swap *s)
+{
+  return (s->m->bytes + stage->piece - 1) / stage->piece;
+}
 
 /* Length of the next piece of a message of which `done` bytes are done: a full piece, the rest, or
  * 0. */
@@ -283,14 +285,14 @@ static int64_t piece_of(const struct stage *stage, int64_t length, int64_t done)
 /* Piece `turn` of all that this member sends. The other members work on the same turn. */
 static struct transfer find_transfer(const struct stage *stage, int64_t turn, const struct swap *s)
 {
-  const int64_t pieces = (s->part + stage->piece - 1) / stage->piece,
-                done = turn % pieces * stage->piece;
+  const struct comm_messages *m = s->m;
+  const int64_t pieces = pieces_of(stage, s), done = turn % pieces * stage->piece;
   const int away = 1 + (int)(turn / pieces), target = (stage->index + away) % stage->size,
             source = (stage->index - away + stage->size) % stage->size;
-  const int64_t length = s->lengths ? s->lengths->sent[target] : s->part,
-                incoming = s->lengths ? s->lengths->received[source] : s->part;
-  return (struct transfer){.from = s->sent + target * s->part + done,
-                           .to = s->received + source * s->part + done,
+  const int64_t length = s->lengths ? s->lengths->sent[target] : m->bytes,
+                incoming = s->lengths ? s->lengths->received[source] : m->bytes;
+  return (struct transfer){.from = m->sent + target * m->apart + done,
+                           .to = m->received + source * m->stride + done,
                            .bytes = piece_of(stage, length, done),
                            .incoming = piece_of(stage, incoming, done),
                            .target = target,
@@ -312,7 +314,7 @@ static enum status exchange_others(struct stage *stage, struct lane *lane, const
 {
   enum { FETCH, POST, FINISH, STEPS };
   static const int behind[STEPS] = {[POST] = 1, [FINISH] = SLOTS - 1};
-  const int64_t turns = (stage->size - 1) * ((s->part + stage->piece - 1) / stage->piece);
+  const int64_t turns = (stage->size - 1) * pieces_of(stage, s);
   enum status status = STATUS_OK;
   for (int64_t last = 0; !status && last < turns + SLOTS - 1; last++)
     for (int step = FETCH; !status && step < STEPS; step++) {
@@ -328,17 +330,17 @@ static enum status exchange_others(struct stage *stage, struct lane *lane, const
   return status;
 }
 
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, bool varying, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane,
+                            const struct comm_messages *m)
 {
   struct stage *stage = group->transport_data;
-  const struct swap s = {sent, received, bytes, varying ? &stage->lengths : NULL};
-  const int64_t own = stage->index * bytes;
+  const struct swap s = {m, m->varying ? &stage->lengths : NULL};
   enum status status =
-      varying ? comm_lengths_exchange(group, &stage->lengths, lane, sent, bytes) : STATUS_OK;
-  if (!status)
-    status = lane->device->ops->copy(lane, s.received + own, s.sent + own,
-                                     (size_t)(varying ? stage->lengths.sent[stage->index] : bytes));
+      m->varying ? comm_lengths_exchange(group, &stage->lengths, lane, m) : STATUS_OK;
+  if (!status && m->apart)
+    status = lane->device->ops->copy(
+        lane, m->received + stage->index * m->stride, m->sent + stage->index * m->apart,
+        (size_t)(m->varying ? stage->lengths.sent[stage->index] : m->bytes));
   status = status ?: settle(stage, lane);
   return status ? status : exchange_others(stage, lane, &s);
 }

@@ -180,24 +180,35 @@ static enum status all_gather(struct comm_group *group, struct lane *lane,
                               const struct comm_places *places, void *full)
 {
   if (places->stride != places->bytes)
-    return nccl_all_send(nccl_of(group), lane, places->bytes, places->stride, full);
+    return nccl_exchange_messages(
+        nccl_of(group), lane,
+        &(struct nccl_messages){.bytes = places->bytes,
+                                .sent = (char *)full + group->index * places->stride,
+                                .received = full,
+                                .stride = places->stride});
   return nccl_all_gather(nccl_of(group), lane, places->bytes, places->pieces, places->apart, full);
 }
 
 /* Copy engines move the parts. NCCL's own reduce-scatter would need multiprocessors. Messages of
  * varying length are enqueued, after the lane's thread has waited for the lengths. */
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, bool varying, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane,
+                            const struct comm_messages *m)
 {
   struct carried *carried = group->transport_data;
-  if (!varying)
-    return nccl_exchange(carried->nccl, lane, sent, bytes, received);
+  const struct nccl_messages messages = {.bytes = m->bytes,
+                                         .sent = m->sent,
+                                         .apart = m->apart,
+                                         .sent_bytes = carried->lengths.sent,
+                                         .received = m->received,
+                                         .stride = m->stride,
+                                         .received_bytes = carried->lengths.received};
+  if (!m->varying)
+    return nccl_exchange(carried->nccl, lane, m->sent, m->bytes, m->received);
   if (!carried->device)
     return status_set(STATUS_INTERNAL,
                       "NCCL cannot exchange messages of varying length, because no device is set");
-  return comm_lengths_exchange(group, &carried->lengths, lane, sent, bytes)
-             ?: nccl_exchange_varying(carried->nccl, lane, sent, carried->lengths.sent, bytes,
-                                      received, carried->lengths.received);
+  return comm_lengths_exchange(group, &carried->lengths, lane, m)
+             ?: nccl_exchange_messages(carried->nccl, lane, &messages);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,

@@ -41,6 +41,17 @@ struct comm_places {
   int64_t apart;
 };
 
+/* A message to each member and one from each member, of at most `bytes` bytes. */
+struct comm_messages {
+  int64_t bytes;
+  bool varying;
+  const char *sent; /* `apart` bytes apart; 0: all get the same one, which is at its place in
+                       `received` */
+  int64_t apart;
+  char *received; /* `stride` bytes apart */
+  int64_t stride;
+};
+
 /* Groups of more than one; arguments as in comm.h. */
 struct comm_transport_ops {
   bool enqueues; /* collectives are put on the lane's queue, and no thread waits for the others */
@@ -52,8 +63,8 @@ struct comm_transport_ops {
   /* This member's pieces are at their places. */
   enum status (*all_gather)(struct comm_group *group, struct lane *lane,
                             const struct comm_places *places, void *full);
-  enum status (*exchange)(struct comm_group *group, struct lane *lane, const void *sent,
-                          int64_t bytes, bool varying, void *received);
+  enum status (*exchange)(struct comm_group *group, struct lane *lane,
+                          const struct comm_messages *messages);
   enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums,
                            int n);
   enum status (*max_u32)(struct comm_group *group, struct lane *lane, uint32_t *values, int64_t n);

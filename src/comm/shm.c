@@ -102,45 +102,39 @@ static size_t bytes_of(bool varying, const char *message, int64_t done, int64_t 
   return left < 0 ? 0 : (size_t)comm_smaller(left, most);
 }
 
-/* The messages that a member has, and those that it gets, `bytes` apart. */
-struct trade {
-  const char *sent;
-  char *received;
-  int64_t bytes;
-  int64_t stride; /* between messages for others; 0: all get the same, and each box has one part */
-  int64_t room;   /* of a part in a box */
-  bool varying;
-};
-
-/* The part for member `to` in the box of member `from`. A box holds no part for its owner. */
-static char *part_of(const struct shm *box, const struct trade *t, int from, int to, int64_t piece)
+/* The part for member `to` in the box of member `from`, with room for so many bytes. A box holds no
+ * part for its owner, and one part if all others get the same message. */
+static char *part_of(const struct shm *box, bool same, int from, int to, int64_t room,
+                     int64_t piece)
 {
-  const int place = t->stride ? (to + box->size - from - 1) % box->size : 0;
-  return half_of(box, from, piece) + place * t->room;
+  const int place = same ? 0 : (to + box->size - from - 1) % box->size;
+  return half_of(box, from, piece) + place * room;
 }
 
-static enum status trade(struct shm *box, struct lane *lane, const struct trade *t)
+static enum status trade(struct shm *box, struct lane *lane, const struct comm_messages *m)
 {
   const struct device_ops *ops = lane->device->ops;
+  const bool same = m->apart == 0;
+  const int64_t room = same ? box->half : box->half / (box->size - 1) / LINE * LINE;
   enum status status = STATUS_OK;
-  for (int64_t done = 0, now; !status && done < t->bytes; done += now) {
+  for (int64_t done = 0, now; !status && done < m->bytes; done += now) {
     const int64_t piece = box->pieces;
-    now = comm_smaller(t->bytes - done, t->room);
-    for (int away = 1; !status && away < (t->stride ? box->size : 2); away++) {
+    now = comm_smaller(m->bytes - done, room);
+    for (int away = 1; !status && away < (same ? 2 : box->size); away++) {
       const int to = (box->index + away) % box->size;
-      const char *message = t->sent + to * t->stride;
-      status = ops->copy(lane, part_of(box, t, box->index, to, piece), message + done,
-                         bytes_of(t->varying, message, done, now));
+      const char *message = m->sent + to * m->apart;
+      status = ops->copy(lane, part_of(box, same, box->index, to, room, piece), message + done,
+                         bytes_of(m->varying, message, done, now));
     }
     if (!status)
       post(box);
     for (int away = 1; !status && away < box->size; away++) {
       const int from = (box->index + box->size - away) % box->size;
-      const char *part = part_of(box, t, from, box->index, piece);
-      char *message = t->received + from * t->bytes;
+      const char *part = part_of(box, same, from, box->index, room, piece);
+      char *message = m->received + from * m->stride;
       wait_for(&box->posted[from], box->pieces);
       status = ops->copy(lane, message + done, part,
-                         bytes_of(t->varying, done ? message : part, done, now));
+                         bytes_of(m->varying, done ? message : part, done, now));
     }
   }
   return status;
@@ -148,24 +142,16 @@ static enum status trade(struct shm *box, struct lane *lane, const struct trade 
 
 enum status shm_all_gather(struct shm *box, struct lane *lane, int64_t bytes, void *full)
 {
-  const struct trade t = {.sent = (char *)full + box->index * bytes,
-                          .received = full,
-                          .bytes = bytes,
-                          .room = box->half};
-  return trade(box, lane, &t);
+  const struct comm_messages m = {bytes, false, (char *)full + box->index * bytes, 0, full, bytes};
+  return trade(box, lane, &m);
 }
 
-enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
-                         bool varying, void *received)
+enum status shm_exchange(struct shm *box, struct lane *lane, const struct comm_messages *m)
 {
-  const struct trade t = {.sent = sent,
-                          .received = received,
-                          .bytes = bytes,
-                          .stride = bytes,
-                          .room = box->half / (box->size - 1) / LINE * LINE,
-                          .varying = varying};
-  const int64_t own = box->index * bytes;
-  enum status status = lane->device->ops->copy(lane, t.received + own, t.sent + own,
-                                               bytes_of(varying, t.sent + own, 0, bytes));
-  return status ? status : trade(box, lane, &t);
+  const char *own = m->sent + box->index * m->apart;
+  enum status status = STATUS_OK;
+  if (m->apart)
+    status = lane->device->ops->copy(lane, m->received + box->index * m->stride, own,
+                                     bytes_of(m->varying, own, 0, m->bytes));
+  return status ? status : trade(box, lane, m);
 }

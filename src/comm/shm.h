@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 
 struct shm;
+struct comm_messages;
 
 /* For each block of `size` consecutive ranks. *out is NULL if a block spans nodes, or, with a
  * warning, if the node has no room. Collective. */
@@ -18,9 +19,8 @@ int64_t shm_bytes(int size);
 /* As in comm.h; this member's part is at its place. Return when the buffers may be reused.
  * Collective over the block. */
 enum status shm_all_gather(struct shm *box, struct lane *lane, int64_t bytes, void *full);
-/* varying: comm_exchange_varying(). A length that is not valid moves no byte outside a message. */
-enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
-                         bool varying, void *received);
+/* A length that is not valid moves no byte outside a message. */
+enum status shm_exchange(struct shm *box, struct lane *lane, const struct comm_messages *messages);
 
 /* Bytes of half a box, a multiple of 128, of the boxes that are made from now on: for tests. */
 void shm_set_half(int64_t bytes);

@@ -147,7 +147,7 @@ static enum status time_gather(struct exec *exec, struct lane *lane, int64_t who
   const int64_t part = whole / comm_group_size(group);
   enum status status = ops->mark_set(lane, from);
   if (!status)
-    status = comm_all_gather(group, lane, full + comm_group_index(group) * part, part, full);
+    status = comm_all_gather(group, lane, full + comm_group_index(group) * part, part, false, full);
   status = status ?: ops->mark_set(lane, to) ?: ops->mark_wait(to);
   return status ? status : ops->mark_seconds(from, to, out);
 }

@@ -106,7 +106,7 @@ enum status run_magnitude(const struct call *call)
   if (use(call, MAGNITUDE_RESIDUAL))
     status = add_residual(call, x, n, MAGNITUDE_RESIDUAL, use(call, MAGNITUDE_WORK));
   status = status ?: ops->max_magnitude(call->lane, n, x, mine);
-  status = status ?: comm_all_gather(group, call->lane, mine, sizeof *mine, all);
+  status = status ?: comm_all_gather(group, call->lane, mine, sizeof *mine, false, all);
   return status ? status
                 : ops->max_magnitude(call->lane, comm_group_size(group), all,
                                      use(call, MAGNITUDE_LARGEST));
@@ -181,7 +181,8 @@ _Static_assert((int)GATHER_GRADS_WHOLE == (int)GATHER_MESSAGES_ALL &&
 enum status run_all_gather(const struct call *call)
 {
   return comm_all_gather(group_of(call), call->lane, use(call, GATHER_MESSAGES_MINE),
-                         use_bytes(call, GATHER_MESSAGES_MINE), use(call, GATHER_MESSAGES_ALL));
+                         use_bytes(call, GATHER_MESSAGES_MINE), plan_is_varying(call->instr),
+                         use(call, GATHER_MESSAGES_ALL));
 }
 
 /* A codec may turn zeros into other numbers. Zeros between parameters must stay, because masters
@@ -232,11 +233,10 @@ enum status run_exchange(const struct call *call)
   const int64_t bytes = use_bytes(call, EXCHANGE_RECEIVED) / blocks;
   const char *sent = use(call, EXCHANGE_SENT);
   char *received = use(call, EXCHANGE_RECEIVED);
-  const bool varying = call->instr->attr.codec.ops->traits & CODEC_VARIABLE;
   enum status status = STATUS_OK;
   for (int b = 0; b < blocks && !status; b++)
     status = comm_exchange(group, call->lane, sent + b * bytes, bytes / comm_group_size(group),
-                           varying, received + b * bytes);
+                           plan_is_varying(call->instr), received + b * bytes);
   return status;
 }
 

@@ -158,7 +158,7 @@ enum status run_gather(const struct call *call)
   const int64_t count = shard->elements;
   const bool casts = shard->dtype != window->dtype;
   if (!casts && group)
-    return comm_all_gather(group, call->lane, use(call, GATHER_SHARD), shard->bytes,
+    return comm_all_gather(group, call->lane, use(call, GATHER_SHARD), shard->bytes, false,
                            use(call, GATHER_WHOLE));
   const int64_t size = (int64_t)dtype_size(window->dtype);
   void *place =
@@ -166,9 +166,9 @@ enum status run_gather(const struct call *call)
   enum status status =
       casts ? convert_shard(call, place)
             : ops->copy(call->lane, place, use(call, GATHER_SHARD), (size_t)(count * size));
-  return status || !group
-             ? status
-             : comm_all_gather(group, call->lane, place, count * size, use(call, GATHER_WHOLE));
+  return status || !group ? status
+                          : comm_all_gather(group, call->lane, place, count * size, false,
+                                            use(call, GATHER_WHOLE));
 }
 
 enum status run_release(const struct call *call)

@@ -106,7 +106,7 @@ static enum status gather(struct rates *rates, struct lane *lane)
 {
   char *full = rates->near[0];
   return comm_all_gather(rates->group, lane, full + comm_group_index(rates->group) * rates->part,
-                         rates->part, full);
+                         rates->part, false, full);
 }
 
 static enum status exchange(struct rates *rates, struct lane *lane)

@@ -95,6 +95,12 @@ bool plan_gathers_by_nodes(const struct plan *plan, const struct instr *instr)
          (group == GROUP_GATHER || group == GROUP_REDUCE);
 }
 
+bool plan_is_varying(const struct instr *instr)
+{
+  const struct codec_ops *ops = instr->attr.codec.ops;
+  return ops && ops->traits & CODEC_VARIABLE;
+}
+
 int plan_group_ranks(const struct plan *plan, enum plan_group group)
 {
   const struct deck_shape *shape = &plan->input.shape;

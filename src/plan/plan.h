@@ -227,8 +227,8 @@ struct plan_input {
   struct optim_settings optim;        /* equal on all ranks */
   bool weights, positions, documents; /* optional arrays of struct model_batch that the data have;
                                          PLAN_GENERATE: none */
-  int sources;    /* of the data, whose losses are summed apart; 0: one */
-  double squares; /* for forecasts: deck_rows.squares */
+  int sources;                        /* of the data, whose losses are summed apart; 0: one */
+  double squares;                     /* for forecasts: deck_rows.squares */
 };
 
 /* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:
@@ -387,6 +387,8 @@ enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 bool plan_spans_nodes(const struct plan *plan);
 /* Whether it is an all-gather between nodes, then in each of them. */
 bool plan_gathers_by_nodes(const struct plan *plan, const struct instr *instr);
+/* Whether its messages have varying lengths. */
+bool plan_is_varying(const struct instr *instr);
 /* Ranks of a group. */
 int plan_group_ranks(const struct plan *plan, enum plan_group group);
 /* Ranks that take part in a collective; 1 for other instructions. */

@@ -439,7 +439,7 @@ static double sent_part(const struct pricing *p)
 {
   const struct codec *codec = &p->instr->attr.codec;
   const int64_t n = 1 << 20;
-  if (!codec->ops || !(codec->ops->traits & CODEC_VARIABLE))
+  if (!plan_is_varying(p->instr))
     return 1;
   return codec->ops->usual_length * (double)n * sizeof(float) / (double)codec->ops->bytes(codec, n);
 }

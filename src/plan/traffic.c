@@ -124,12 +124,6 @@ struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_
   return out;
 }
 
-static bool is_varying(const struct instr *instr)
-{
-  const struct codec_ops *ops = instr->attr.codec.ops;
-  return ops && ops->traits & CODEC_VARIABLE;
-}
-
 struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
 {
   struct gradient_bytes out = {0};
@@ -144,7 +138,7 @@ struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
     const int others = plan_group_ranks(plan, instr->attr.group) - 1;
     int64_t indices;
     out.raw += others * n * (int64_t)sizeof(float);
-    if (!is_varying(instr))
+    if (!plan_is_varying(instr))
       out.messages += others * codec->ops->bytes(codec, n);
     out.elements += others * n;
     out.chosen += others * codec_chosen(codec, n, &indices);
@@ -202,7 +196,7 @@ int64_t plan_sent_bytes(const struct plan *plan)
     const int64_t ranks = plan_instr_ranks(plan, instr);
     const enum op_collective collective = op_rows[instr->op].collective;
     if (collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE)
-      bytes += is_varying(instr) ? 0 : plan_instr_bytes(plan, instr) / ranks * (ranks - 1);
+      bytes += plan_is_varying(instr) ? 0 : plan_instr_bytes(plan, instr) / ranks * (ranks - 1);
   }
   return bytes;
 }

@@ -59,7 +59,7 @@ enum status worker_gather(struct worker *w, bool in_place)
   float *from = in_place ? w->full + index * COUNT : w->shard;
   enum status status = fill(w, from, COUNT);
   if (!status)
-    status = comm_all_gather(w->group, w->lane, from, COUNT * sizeof(float), w->full);
+    status = comm_all_gather(w->group, w->lane, from, COUNT * sizeof(float), false, w->full);
   if (!status)
     status = settle(w);
   if (status)
@@ -131,6 +131,34 @@ static enum status varying_round(struct worker *w, int round)
                         m);
   }
   return STATUS_OK;
+}
+
+/* Each member has one message for all. A hop between nodes moves no byte after its end. */
+enum status worker_gather_varying(struct worker *w, int round)
+{
+  static _Thread_local unsigned char got[ROUNDS_MEMBERS * COUNT * sizeof(float) + 1],
+      expected[COUNT * sizeof(float)];
+  const int me = comm_rank(job), size = comm_group_size(w->group);
+  const int64_t bytes = worker_varying[round], all = size * bytes;
+  char *const full = (char *)w->staging,
+              *from = round % 2 ? (char *)w->shard : full + comm_group_index(w->group) * bytes;
+  memset(got, 0xee, sizeof got);
+  apart_put(full, got, (size_t)all + 1);
+  memset(expected, 0xee, sizeof expected);
+  data_message(w->salt, me, me, bytes, expected);
+  enum status status = w->device->ops->copy(w->lane, from, expected, (size_t)bytes);
+  status = status ?: comm_all_gather(w->group, w->lane, from, bytes, true, full) ?: settle(w);
+  if (status)
+    return status;
+  apart_get(full, (size_t)all + 1, got);
+  for (int m = 0; m < size; m++) {
+    memset(expected, 0xee, sizeof expected);
+    data_message(w->salt, w->rank[m], w->rank[m], bytes, expected);
+    if (memcmp(got + m * bytes, expected, (size_t)bytes) != 0)
+      return status_set(STATUS_INTERNAL, "message %d of lane %d is gathered wrongly", m, w->salt);
+  }
+  return got[all] == 0xee ? STATUS_OK
+                          : status_set(STATUS_INTERNAL, "lane %d gathers too much", w->salt);
 }
 
 static enum status check_sum(const struct worker *w, enum dtype wire, const float *before,
@@ -220,7 +248,7 @@ enum status worker_run(void *worker)
     if (!status)
       status = exchange_round(w, round);
     if (!status)
-      status = varying_round(w, round);
+      status = varying_round(w, round) ?: worker_gather_varying(w, round);
     if (!status) /* =, +=, = in place */
       status = worker_reduce(w, round < 3 ? DTYPE_F32 : DTYPE_BF16, round % 3 == 1, round % 3 == 2);
     if (!status)

@@ -31,5 +31,6 @@ extern const int64_t worker_varying[ROUNDS];
 /* All rounds, or one collective. */
 enum status worker_run(void *worker);
 enum status worker_gather(struct worker *w, bool in_place);
+enum status worker_gather_varying(struct worker *w, int round);
 enum status worker_reduce(struct worker *w, enum dtype wire, bool accumulate, bool in_place);
 enum status worker_sum(struct worker *w);

@@ -99,13 +99,16 @@ static void open_worker(struct worker *w, struct device *of, struct grouping g,
     w->rank[m] = member(g, m);
 }
 
-/* Bytes that this rank sends to others in messages of varying length. */
+/* Bytes that this rank sends to others in messages of varying length, and those of its own message
+ * to all others. */
 static int64_t sent_varying(const struct worker *w)
 {
+  const int me = comm_rank(job);
   int64_t bytes = 0;
   for (int m = 0; m < comm_group_size(w->group); m++)
-    for (int round = 0; round < ROUNDS && w->rank[m] != comm_rank(job); round++)
-      bytes += data_length(comm_rank(job), w->rank[m], worker_varying[round]);
+    for (int round = 0; round < ROUNDS && w->rank[m] != me; round++)
+      bytes += data_length(me, w->rank[m], worker_varying[round]) +
+               data_length(me, me, worker_varying[round]);
   return bytes;
 }
 
@@ -172,11 +175,11 @@ static enum status count_gather(struct comm_group *group, struct lane *on,
   return comm_mpi_transport.all_gather(group, on, places, full);
 }
 
-static enum status count_exchange(struct comm_group *group, struct lane *on, const void *sent,
-                                  int64_t bytes, bool varying, void *received)
+static enum status count_exchange(struct comm_group *group, struct lane *on,
+                                  const struct comm_messages *messages)
 {
   carried++;
-  return comm_mpi_transport.exchange(group, on, sent, bytes, varying, received);
+  return comm_mpi_transport.exchange(group, on, messages);
 }
 
 static enum status count_sum(struct comm_group *group, struct lane *on, struct exactsum *sums,
@@ -278,7 +281,8 @@ TEST(a_member_s_place_fits_an_int)
     const struct comm_places places = {counts[i], counts[i], 1, 0};
     must(world->transport->all_gather(world, lane, &places, &whole));
     assert_note(counts[i]);
-    must(world->transport->exchange(world, lane, &part, counts[i], false, &whole));
+    const struct comm_messages messages = {counts[i], false, &part, counts[i], &whole, counts[i]};
+    must(world->transport->exchange(world, lane, &messages));
     assert_note(counts[i]);
   }
   note.on = false;
@@ -304,6 +308,7 @@ TEST(a_gather_in_two_hops_is_one)
     for (int how = 0; how < 4; how++) {
       comm_mpi_set_count_limit(how < 2 ? 100 : INT_MAX);
       must(worker_gather(&w, how % 2));
+      must(worker_gather_varying(&w, how));
     }
     worker_close(&w);
     must(comm_group_register(group, &w, sizeof w));

@@ -109,7 +109,7 @@ TEST(collectives_move_this_ranks_part)
   }
   for (int i = 0; i < COUNT; i++)
     shard[i] = 1;
-  must(comm_all_gather(group, lane, shard, COUNT * sizeof(float), full));
+  must(comm_all_gather(group, lane, shard, COUNT * sizeof(float), false, full));
   for (int i = 0; i < 3 * COUNT; i++)
     assert_true(full[i] == (i / COUNT == 1 ? 1 : -1));
   must(reduce_scatter(group, lane, grads, COUNT, DTYPE_F32, staging, true, shard));
@@ -128,6 +128,11 @@ TEST(collectives_move_this_ranks_part)
   for (int i = 0; i < 3 * 7; i++)
     assert_int_equal(received[i], i / 7 == 1);
   assert_int_equal(received[3 * 7], 2);
+  /* Peers send this rank's message. */
+  int64_t all[3][2] = {{0}, {16, 5}, {0}};
+  must(comm_all_gather(group, lane, all[1], 16, true, all));
+  for (int i = 0; i < 3; i++)
+    assert_memory_equal(all[i], all[1], 16);
   struct exactsum sum = {0};
   exactsum_add(&sum, 3);
   must(comm_group_sum_exact(group, lane, &sum, 1));

@@ -32,15 +32,15 @@ bool __wrap_comm_group_is_enqueued(const struct comm_group *group)
   return enqueued;
 }
 
-enum status __real_comm_all_gather(struct comm_group *, struct lane *, const void *, int64_t,
+enum status __real_comm_all_gather(struct comm_group *, struct lane *, const void *, int64_t, bool,
                                    void *);
-enum status __wrap_comm_all_gather(struct comm_group *, struct lane *, const void *, int64_t,
+enum status __wrap_comm_all_gather(struct comm_group *, struct lane *, const void *, int64_t, bool,
                                    void *);
 enum status __wrap_comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                                   int64_t bytes, void *full)
+                                   int64_t bytes, bool varying, void *full)
 {
   note(full);
-  enum status status = __real_comm_all_gather(group, lane, shard, bytes, full);
+  enum status status = __real_comm_all_gather(group, lane, shard, bytes, varying, full);
   clock_sleep_until(clock_s() + 2e-3);
   return status;
 }

@@ -101,7 +101,7 @@ static void gather(const struct grouping *g, enum dtype type, bool in_place)
       store(type, expected, m * COUNT + i, data_value(0, member(g, m), i));
   char *from = in_place ? full + (size_t)index * part : shard;
   move(from, mine, part);
-  must(comm_all_gather(g->group, lane, from, (int64_t)part, full));
+  must(comm_all_gather(g->group, lane, from, (int64_t)part, false, full));
   move(got, full, bytes);
   assert_memory_equal(got, expected, bytes);
 }
@@ -155,12 +155,29 @@ static void exchange_varying(const struct grouping *g, int64_t most)
   assert_memory_equal(mine, expected, all);
 }
 
+/* Each member has one message for all. */
+static void gather_varying(const struct grouping *g, int64_t most)
+{
+  const int size = comm_group_size(g->group), index = comm_group_index(g->group);
+  const size_t all = (size_t)(size * most);
+  unsigned char *full = room(all), *mine = here(2 * all), *expected = mine + all;
+  for (int m = 0; m < size; m++)
+    data_message(0, member(g, m), member(g, m), most, expected + m * most);
+  memcpy(mine + index * most, expected + index * most, (size_t)most);
+  move(full, mine, all);
+  must(comm_all_gather(g->group, lane, full + index * most, most, true, full));
+  move(mine, full, all);
+  assert_memory_equal(mine, expected, all);
+}
+
 NCCL_TEST(messages_of_varying_length_are_exchanged)
 {
   static const int64_t lengths[] = {16, 1024, 100000};
   for (int g = 0; g < n_groupings; g++)
-    for (int l = 0; l < 3; l++)
+    for (int l = 0; l < 3; l++) {
       exchange_varying(&groupings[g], lengths[l]);
+      gather_varying(&groupings[g], lengths[l]);
+    }
 }
 
 enum way { SET, ADD, IN_PLACE };
@@ -256,7 +273,7 @@ static enum status enqueue(void *arg)
   enum status status = device->ops->enter(device);
   for (int64_t round = 0; !status && round < ROUNDS; round++) {
     status = comm_all_gather(w->group, w->lane, w->sent + round * COUNT, COUNT * sizeof(float),
-                             w->gathered + round * size * COUNT);
+                             false, w->gathered + round * size * COUNT);
     if (!status)
       status = reduce_scatter(w->group, w->lane, w->full + round * size * COUNT, COUNT, w->wire,
                               w->staging, false, w->reduced + round * COUNT);

@@ -129,7 +129,9 @@ TEST(group_of_calls_is_closed_after_a_failure)
   struct cuda_lane lane = {.stream = NULL};
   struct nccl_group *group;
   must(nccl_group_create(&group));
-  must_fail(nccl_exchange_varying(group, &lane.lane, from, NULL, 1, to, NULL), STATUS_LIBRARY,
+  const struct nccl_messages messages = {
+      .bytes = 1, .sent = from, .apart = 1, .received = to, .stride = 1};
+  must_fail(nccl_exchange_messages(group, &lane.lane, &messages), STATUS_LIBRARY,
             "sending a message failed: invalid usage");
   assert_int_equal(sent, 2);
   assert_int_equal(open_groups, 0);

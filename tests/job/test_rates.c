@@ -386,18 +386,18 @@ static void spend(const struct comm_group *group, int pieces, int64_t bytes)
 }
 
 enum status __real_comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                                   int64_t bytes, void *full);
+                                   int64_t bytes, bool varying, void *full);
 enum status __wrap_comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                                   int64_t bytes, void *full);
+                                   int64_t bytes, bool varying, void *full);
 enum status __wrap_comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
-                                   int64_t bytes, void *full)
+                                   int64_t bytes, bool varying, void *full)
 {
   const struct comm_group *across = comm_group_across(group);
   if (!across || !wire.hidden)
     spend(across ? across : group, 1, bytes);
   if (across)
     spend(comm_group_node(group), comm_group_size(across), bytes);
-  return __real_comm_all_gather(group, lane, shard, bytes, full);
+  return __real_comm_all_gather(group, lane, shard, bytes, varying, full);
 }
 
 enum status __real_comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
