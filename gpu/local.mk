@@ -12,7 +12,7 @@ SUFFIXES = .cu
 	$(AM_V_NVCC)$(gpu_nvcc) -std=c++20 $(NVCCFLAGS) $(NVCC_ARCH) $<
 
 # Passes of optimizers and messages are the host's bits: no product is fused with a sum.
-gpu/fp8.o gpu/lowrank.o gpu/quantise.o gpu/sketch.o gpu/update.o: gpu_nvcc += -fmad=false
+gpu/fp8.o gpu/lowrank.o gpu/nf4.o gpu/quantise.o gpu/sketch.o gpu/update.o: gpu_nvcc += -fmad=false
 
 gpu_sources = \
 	gpu/attention.c \
@@ -50,6 +50,7 @@ gpu_sources = \
 	gpu/matmul_table.c \
 	gpu/measure.c \
 	gpu/memory.c \
+	gpu/nf4.cu \
 	gpu/norm.cu \
 	gpu/operations.c \
 	gpu/select.cu \

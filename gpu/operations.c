@@ -206,6 +206,8 @@ static enum status host_only(struct lane *lane, ...)
 #define KERNEL_max_magnitude LAUNCHED, cuda_zero(lane, out, sizeof *out), "a largest magnitude"
 #define KERNEL_quantise LAUNCHED, device_check_blocks(op), "quantisation"
 #define KERNEL_dequantise LAUNCHED, device_check_blocks(op), "a sum of quantised messages"
+#define KERNEL_nf4_code LAUNCHED, STATUS_OK, "codes in nf4"
+#define KERNEL_nf4_decode LAUNCHED, STATUS_OK, "vectors in nf4"
 #define KERNEL_pack_exponents LAUNCHED, STATUS_OK, "a message with short exponents"
 #define KERNEL_unpack_exponents LAUNCHED, STATUS_OK, "vectors with short exponents"
 #define KERNEL_sum_exact LAUNCHED, STATUS_OK, "an exact sum"

@@ -121,7 +121,7 @@ enum status codec_make(const char *name, const struct codec_settings *settings, 
 enum codec_number codec_number(const struct codec_ops *ops)
 {
   int i = 0;
-  while (i < CODECS - 1 && codecs[i] != ops)
+  while (i < CODECS && codecs[i] != ops)
     i++;
   return (enum codec_number)i;
 }

@@ -123,6 +123,11 @@ extern const struct codec codec_as_it_is;
 enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
                        struct codec *out);
 
+/* The codec of a value of train.frozen; NULL is fp32. Codec nf4 is for frozen parameters alone: it
+ * writes decoded vectors and adds none, and its number is CODECS. STATUS_USAGE: the name is
+ * unknown. Local. */
+enum status codec_make_frozen(const char *name, struct codec *out);
+
 /* The number of a codec's row. Pure. */
 enum codec_number codec_number(const struct codec_ops *ops);
 

@@ -41,7 +41,7 @@ static const struct state_row states_of[OPTIM_COUNT][RULE_STATES] = {
 enum { CODEC_ROWS(CODEC_CHOICE) };
 static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) NULL};
 #define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT)
-static const char *const frozen_types[] = {"fp32", "bf16", "e4m3", "int4", NULL};
+static const char *const frozen_types[] = {"fp32", "bf16", "fp8", "nf4", NULL};
 static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
 
 // clang-format off: one row an option
@@ -170,11 +170,12 @@ const struct option deck_table[] = {
     {CHOICE(train.frozen, "fp32", frozen_types), .effect = EFFECT_MATH,
      .text = "Data type in which frozen parameters are kept. They are rounded to it before the "
              "first step, and checkpoints contain the rounded values. If the run computes in "
-             "bf16, bf16 does not change what is learned.\n"
+             "bf16, bf16 does not change what is learned. With fp8 and nf4, parameters other than "
+             "the weight matrices of blocks are in bf16.\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
-             "  e4m3  8-bit floats with 3 bits of mantissa, a scale per 256 elements\n"
-             "  int4  4-bit integers, a scale per 64 elements"},
+             "  fp8  8-bit floats with 3 bits of mantissa, a scale per 256 elements\n"
+             "  nf4  QLoRA's NormalFloat4, 4 bits, a largest magnitude per 64 elements"},
     {KEY(INTS, train.trace, "[]"), .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
      .example = "[10, 13]", .unhashed = true,
      .text = "Steps to trace, counted from 0. [10, 13] "

@@ -27,6 +27,7 @@
 #include "base/status.h"
 #include "compress/rule/exponent.h"
 #include "compress/rule/lowrank.h"
+#include "compress/rule/nf4.h"
 #include "compress/rule/quantise.h"
 #include "compress/rule/select.h"
 #include "compress/rule/sketch.h"

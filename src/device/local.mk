@@ -35,6 +35,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_update.h \
 	src/device/host/lowrank.c \
 	src/device/host/matmul.c \
+	src/device/host/nf4.c \
 	src/device/host/norm.c \
 	src/device/host/quantise.c \
 	src/device/host/rope.c \

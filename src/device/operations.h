@@ -147,6 +147,19 @@ OPERATION(dequantise, (struct lane *lane, const struct quantise *op, int64_t n, 
             (double)n * dtype_size(type) * (quant_takes_each(mode) ? parts : 1) *
               (mode == QUANT_SET || mode == QUANT_SET_EACH ? 1 : 2))
 
+/* message = that of x[n] (compress/rule/nf4.h). It is aligned to 128 bytes. */
+OPERATION(nf4_code, (struct lane *lane, int64_t n, const float *x, void *message),
+          (lane, n, x, message),
+          CLASS_SUMS, 4.0 * n + nf4_bytes(n))
+
+/* out[i * n ..] = the vector of message i, for i < parts. Messages are `stride` bytes apart, a
+ * multiple of 128. Each part of out is aligned to 16 bytes. The type is fp32 or bf16, rounded to
+ * nearest, ties to even. */
+OPERATION(nf4_decode, (struct lane *lane, int64_t n, int parts, const void *messages,
+                       int64_t stride, enum dtype type, void *out),
+          (lane, n, parts, messages, stride, type, out),
+          CLASS_SUMS, parts * (nf4_bytes(n) + (double)n * dtype_size(type)))
+
 /* messages[i], exponent_bytes() apart, = the message of x[i * n .. i * n + n), for i < parts
  * (compress/rule/exponent.h). Messages are aligned to 16 bytes. */
 OPERATION(pack_exponents, (struct lane *lane, int64_t n, int parts, const float *x, void *messages),

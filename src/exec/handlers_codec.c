@@ -206,6 +206,16 @@ static enum status zero_gaps(const struct call *call, char *part, int64_t begin,
   return status;
 }
 
+/* Whether messages are of a unit's frozen part, which is kept as messages. */
+static bool holds_frozen(const struct call *call)
+{
+  const struct plan_unit *unit = &call->exec->plan->unit[call->instr->unit];
+  const struct plan_buffer *whole = buffer_of(call, DECODE_PARAMS_WHOLE);
+  const int64_t begin = whole->parent < 0 ? 0 : whole->parent_offset;
+  return unit->policy.frozen == DTYPE_U8 &&
+         begin >= unit->layout.trained * (int64_t)dtype_size(whole->dtype);
+}
+
 enum status run_decode_params(const struct call *call)
 {
   const struct codec *codec = &call->instr->attr.codec;
@@ -218,6 +228,10 @@ enum status run_decode_params(const struct call *call)
                                   .seed = params_seed(call),
                                   .work = use(call, DECODE_PARAMS_WORK)};
   const bool copies = adds(call, DECODE_PARAMS_WHOLE);
+  if (holds_frozen(call))
+    return plan_message_decode(call->exec->plan, call->instr->unit, call->lane, members,
+                               use(call, DECODE_PARAMS_MESSAGES), whole->dtype,
+                               use(call, DECODE_PARAMS_WHOLE));
   const enum status status = codec->ops->decode(
       codec, &pass, use(call, DECODE_PARAMS_MESSAGES), codec->ops->bytes(codec, pass.n),
       copies ? QUANT_ADD_EACH : QUANT_SET_EACH, whole->dtype, use(call, DECODE_PARAMS_WHOLE));

@@ -88,16 +88,16 @@ enum status check_window(const struct call *call, int buffer)
 }
 
 /* This rank's trained or frozen part of a unit in fp8, which operand k holds. */
-static struct model_fp8_part part_of(const struct call *call, int k, bool frozen)
+static struct model_part part_of(const struct call *call, int k, bool frozen)
 {
   const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
-  return (struct model_fp8_part){.unit = unit,
-                                 .layout = &plan->unit[unit].layout,
-                                 .range = frozen ? plan->unit[unit].frozen_owned
-                                                 : plan->unit[unit].owned,
-                                 .type = buffer_of(call, k)->dtype,
-                                 .x = use(call, k)};
+  return (struct model_part){.unit = unit,
+                             .layout = &plan->unit[unit].layout,
+                             .range =
+                                 frozen ? plan->unit[unit].frozen_owned : plan->unit[unit].owned,
+                             .type = buffer_of(call, k)->dtype,
+                             .x = use(call, k)};
 }
 
 enum status run_measure(const struct call *call)
@@ -109,7 +109,7 @@ enum status run_measure(const struct call *call)
     const int k = frozen ? MEASURE_FROZEN : MEASURE_TRAINED;
     if (!use(call, k))
       continue;
-    const struct model_fp8_part part = part_of(call, k, frozen);
+    const struct model_part part = part_of(call, k, frozen);
     status = model_fp8_measure(model_of(call), call->lane, &part, scales);
   }
   return status;
@@ -128,7 +128,7 @@ enum status run_scale(const struct call *call)
   const enum status status = model_fp8_scale(model, call->lane, call->instr->unit, scales);
   if (status || !use(call, SCALE_CODES))
     return status;
-  const struct model_fp8_part part = part_of(call, SCALE_TRAINED, false);
+  const struct model_part part = part_of(call, SCALE_TRAINED, false);
   return model_fp8_code(model, call->lane, &part, scales, use(call, SCALE_CODES));
 }
 
@@ -143,7 +143,7 @@ static enum status convert_shard(const struct call *call, void *place)
                                          use(call, GATHER_SHARD), window->dtype, place);
   const int64_t begin = window->parent < 0 ? 0 : window->parent_offset; /* a byte per element */
   const bool frozen = begin >= plan->unit[call->instr->unit].layout.trained;
-  const struct model_fp8_part part = part_of(call, GATHER_SHARD, frozen);
+  const struct model_part part = part_of(call, GATHER_SHARD, frozen);
   return model_fp8_code(model_of(call), call->lane, &part, use(call, GATHER_BY_SCALES), place);
 }
 

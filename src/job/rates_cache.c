@@ -29,24 +29,33 @@ static const char head[] =
 
 /* ---- what is measured, and where ---- */
 
+static void want_row(const struct codec_ops *ops, struct job_rates_wanted *wanted)
+{
+  const enum codec_number number = codec_number(ops);
+  if (number < CODECS && !(ops->traits & CODEC_IDENTITY))
+    wanted->codec[number] = true;
+}
+
 static void want_codec(const char *name, struct job_rates_wanted *wanted)
 {
   struct codec codec;
   if (!name || codec_make(name, NULL, false, &codec))
     return; /* plain fp32 */
-  wanted->codec[codec_number(codec.ops)] |= !(codec.ops->traits & CODEC_IDENTITY);
-  if (codec.values)
-    wanted->codec[codec_number(codec.values)] |= !(codec.values->traits & CODEC_IDENTITY);
+  want_row(codec.ops, wanted);
+  want_row(codec.values, wanted);
 }
 
 static void want_codecs(const struct deck_policy *policy, struct job_rates_wanted *wanted)
 {
-  const char *const names[] = {policy->grads.codec,    policy->grads.values, policy->weights.codec,
-                               policy->weights.values, policy->feedback,     policy->frozen};
+  const char *const names[] = {policy->grads.codec, policy->grads.values, policy->weights.codec,
+                               policy->weights.values, policy->feedback};
+  struct codec frozen;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     want_codec(names[i], wanted);
   for (int i = 0; i < policy->units.n; i++)
     want_codec(policy->units.of[i].value, wanted);
+  if (!codec_make_frozen(policy->frozen, &frozen))
+    want_row(frozen.ops, wanted);
 }
 
 static int64_t round_up(int64_t n, int64_t grain)

@@ -7,20 +7,18 @@
 #include "job/state_private.h"
 
 struct coding {
-  const struct codec *codec;
-  int64_t n, bytes; /* of the whole message */
-  float *x;         /* n elements */
-  char *message;    /* in host memory */
+  const struct plan *plan;
+  int unit;
+  float *x;      /* all elements of the message */
+  char *message; /* in host memory */
   bool encodes;
 };
 
 static enum status code(struct lane *lane, const void *arg)
 {
   const struct coding *c = arg;
-  const struct codec_pass pass = {.lane = lane, .n = c->n, .parts = 1};
-  return c->encodes ? c->codec->ops->encode(c->codec, &pass, c->x, c->message)
-                    : c->codec->ops->decode(c->codec, &pass, c->message, c->bytes, QUANT_SET,
-                                            DTYPE_F32, c->x);
+  return c->encodes ? plan_message_encode(c->plan, c->unit, lane, c->x, c->message)
+                    : plan_message_decode(c->plan, c->unit, lane, 1, c->message, DTYPE_F32, c->x);
 }
 
 static enum status code_on_host(const struct job *job, const struct coding *c)
@@ -38,13 +36,12 @@ static enum status code_on_host(const struct job *job, const struct coding *c)
 /* A message on a separate device is copied to or from the host. If the piece has only a part of the
  * elements, all of them are decoded to memory of their own. */
 static enum status code_piece(const struct job_state *state, const struct job_state_piece *piece,
-                              const struct plan_unit *unit, bool to_job)
+                              int u, bool to_job)
 {
-  const struct layout_range held = unit->frozen_owned;
+  const struct layout_range held = state->plan->unit[u].frozen_owned;
   const int64_t n = held.end - held.begin, bytes = state->plan->buffer[piece->buffer].bytes;
-  struct coding c = {.codec = piece->codec,
-                     .n = n,
-                     .bytes = bytes,
+  struct coding c = {.plan = state->plan,
+                     .unit = u,
                      .x = (float *)piece->host,
                      .message = job_state_host_pointer(state->job, piece->buffer),
                      .encodes = to_job};
@@ -81,7 +78,7 @@ enum status job_state_code(const struct job_state *state, bool to_job)
         &state->piece[job_state_piece_index(state->plan, 0, u, true)];
     progress_add();
     if (piece->codec && job_state_piece_bytes(piece) > 0)
-      status = code_piece(state, piece, &state->plan->unit[u], to_job);
+      status = code_piece(state, piece, u, to_job);
   }
   return status;
 }

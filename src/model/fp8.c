@@ -1,4 +1,4 @@
-/* The choice of units that multiply in fp8. */
+/* The choice of units that multiply in fp8, and weights that are kept as codes. */
 #include <ctype.h>
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -72,7 +72,7 @@ enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *co
 
 /* ---- weights that travel as codes ---- */
 
-enum { FP8_ALIGN = 128 }; /* bytes, of parameters next to scales */
+enum { FP8_ALIGN = 128 }; /* bytes, of parameters next to scales or codes */
 
 static int64_t aligned(int64_t bytes)
 {
@@ -116,8 +116,8 @@ int64_t model_fp8_bytes(const struct model *model, int unit)
 }
 
 /* The elements of parameter p in the part. `from`: the first of them, in elements of the part. */
-static struct fp8_part cut_param(const struct model *model, const struct model_fp8_part *part,
-                                 int p, const void *scales, int64_t *from)
+static struct fp8_part cut_param(const struct model *model, const struct model_part *part, int p,
+                                 const void *scales, int64_t *from)
 {
   const struct layout_range own = layout_param_part(part->layout, p, part->range);
   *from = part->layout->offset[p] + own.begin - part->range.begin;
@@ -131,7 +131,7 @@ static struct fp8_part cut_param(const struct model *model, const struct model_f
 }
 
 enum status model_fp8_measure(const struct model *model, struct lane *lane,
-                              const struct model_fp8_part *part, void *scales)
+                              const struct model_part *part, void *scales)
 {
   const struct device_ops *ops = lane->device->ops;
   const enum dtype type = model->config.compute;
@@ -162,7 +162,7 @@ enum status model_fp8_scale(const struct model *model, struct lane *lane, int un
 
 /* Parameters with elements in the part are in its order. */
 enum status model_fp8_code(const struct model *model, struct lane *lane,
-                           const struct model_fp8_part *part, const void *scales, uint8_t *codes)
+                           const struct model_part *part, const void *scales, uint8_t *codes)
 {
   const struct device_ops *ops = lane->device->ops;
   const int64_t end = part->range.end - part->range.begin;
@@ -179,4 +179,61 @@ enum status model_fp8_code(const struct model *model, struct lane *lane,
     at = from + cut.end - cut.begin;
   }
   return status || at == end ? status : ops->zero(lane, codes + at, (size_t)(end - at));
+}
+
+/* ---- frozen weights that are kept as codes ---- */
+
+bool model_codes_frozen(const struct model *model, int unit)
+{
+  bool any = false;
+  for (int p = 0; p < model->unit[unit].params; p++)
+    any |= is_weight(model, unit, p) && model->unit[unit].param[p].frozen;
+  return any && model_block_of(model, unit) >= 0;
+}
+
+/* Elements of parameter p that a message holds beside its codes. */
+static struct layout_range beside(const struct model *model, int unit,
+                                  const struct layout_unit *layout, int p,
+                                  struct layout_range range)
+{
+  return is_weight(model, unit, p) ? (struct layout_range){0, 0}
+                                   : layout_param_part(layout, p, range);
+}
+
+static int64_t beside_bytes(struct layout_range cut)
+{
+  return aligned((cut.end - cut.begin) * (int64_t)dtype_size(DTYPE_BF16));
+}
+
+int64_t model_beside_bytes(const struct model *model, int unit, const struct layout_unit *layout,
+                           int members)
+{
+  int64_t most = 0;
+  for (int i = 0; i < members; i++) {
+    const struct layout_range range = layout_shard(layout, true, members, i);
+    int64_t bytes = 0;
+    for (int p = 0; p < layout->params; p++)
+      bytes += beside_bytes(beside(model, unit, layout, p, range));
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+enum status model_beside_move(const struct model *model, struct lane *lane,
+                              const struct model_part *part, bool keeps, void *to)
+{
+  const struct device_ops *ops = lane->device->ops;
+  const struct layout_unit *layout = part->layout;
+  char *kept = to;
+  enum status status = STATUS_OK;
+  for (int p = 0; p < layout->params && !status; p++) {
+    const struct layout_range cut = beside(model, part->unit, layout, p, part->range);
+    const int64_t n = cut.end - cut.begin, from = layout->offset[p] + cut.begin - part->range.begin;
+    char *const x = (char *)part->x + from * (int64_t)dtype_size(part->type);
+    if (n > 0)
+      status = keeps ? ops->cast(lane, n, part->type, x, DTYPE_BF16, kept)
+                     : ops->cast(lane, n, DTYPE_BF16, kept, part->type, x);
+    kept += beside_bytes(cut);
+  }
+  return status;
 }

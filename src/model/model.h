@@ -215,8 +215,8 @@ int64_t model_fp8_bytes(const struct model *model, int unit);
 /* The offset in it: of the scales of parameter p if it is a weight, else of its elements. */
 int64_t model_fp8_offset(const struct model *model, int unit, int p);
 
-/* Elements [range) of a unit's flat buffer, packed as `layout`, in fp32 or in the compute type. */
-struct model_fp8_part {
+/* Elements [range) of a unit's flat buffer, packed as `layout`, in fp32 or bf16. */
+struct model_part {
   int unit;
   const struct layout_unit *layout;
   struct layout_range range;
@@ -227,12 +227,25 @@ struct model_fp8_part {
  * largest magnitude of each block. Any integer of 32 bits that other parts write too is then the
  * most of all of them. All Local. */
 enum status model_fp8_measure(const struct model *model, struct lane *lane,
-                              const struct model_fp8_part *part, void *scales);
+                              const struct model_part *part, void *scales);
 /* Makes scales of magnitudes, in place. */
 enum status model_fp8_scale(const struct model *model, struct lane *lane, int unit, void *scales);
 /* codes [range) of the part, zero outside of weights. */
 enum status model_fp8_code(const struct model *model, struct lane *lane,
-                           const struct model_fp8_part *part, const void *scales, uint8_t *codes);
+                           const struct model_part *part, const void *scales, uint8_t *codes);
+
+/* Whether unit's frozen part is kept as codes if train.frozen is fp8 or nf4: it has weights of a
+ * block. A message holds the codes of all its elements. Parameters that are no weights follow in
+ * bf16, and these are used. Pure. */
+bool model_codes_frozen(const struct model *model, int unit);
+/* Bytes of these parameters in a message of the frozen part, which `members` ranks share: the most
+ * of any of them. Pure. */
+int64_t model_beside_bytes(const struct model *model, int unit, const struct layout_unit *layout,
+                           int members);
+/* Copies these parameters from a frozen part to the end of its message (`keeps`), or back into
+ * part->x. All Local, on `lane`. */
+enum status model_beside_move(const struct model *model, struct lane *lane,
+                              const struct model_part *part, bool keeps, void *beside);
 
 /* Initial values of elements [range) of parameter p of unit u, according to the architecture's
  * paper. A pure function of (seed, name, element), so any rank can make its own shard. Writes

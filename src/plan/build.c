@@ -230,9 +230,9 @@ static void add_parts(struct builder *b, int u, enum plan_tier tier)
     b->unit[u].trained = build_part(b, "trained_window", u, b->unit[u].params, false);
     own->frozen = build_part(b, "frozen", u, b->unit[u].params, true);
   } else if (frozen > 0)
-    own->frozen = build_persistent(b, "frozen", u, tier, PURPOSE_PARAMS, own->policy.frozen,
-                                   own->policy.base.ops->bytes(&own->policy.base, frozen) /
-                                       (int64_t)dtype_size(own->policy.frozen));
+    own->frozen =
+        build_persistent(b, "frozen", u, tier, PURPOSE_PARAMS, own->policy.frozen,
+                         own->policy.frozen == DTYPE_U8 ? plan_message_bytes(b->plan, u) : frozen);
   if (own->policy.working == WORKING_SHARED)
     build_shared_copy(b, u);
   else if (mine > 0 && own->policy.working == WORKING_OWN)

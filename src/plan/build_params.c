@@ -67,7 +67,7 @@ void build_coded_gather(struct builder *b, int u, int micro, int source, int who
   const struct codec codec = kept ? b->plan->unit[u].policy.base : b->plan->unit[u].policy.weights;
   const int members = b->shards ? b->group : 1;
   const int64_t elements = b->plan->buffer[whole].elements / members,
-                bytes = codec.ops->bytes(&codec, elements);
+                bytes = kept ? plan_message_bytes(b->plan, u) : codec.ops->bytes(&codec, elements);
   const int messages = members > 1 ? messages_of(b, u, members * bytes) : source,
             message = kept ? source : build_mine(b, "message", messages, bytes);
   if (!kept)

@@ -15,6 +15,7 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/free_space.c \
 	src/plan/free_space.h \
 	src/plan/internal.h \
+	src/plan/message.c \
 	src/plan/ops.c \
 	src/plan/ops.h \
 	src/plan/order.c \

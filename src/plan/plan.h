@@ -380,6 +380,15 @@ bool plan_encodes(const struct plan *plan);
 bool plan_keeps_residuals(const struct plan *plan);
 /* Whether a unit is gathered as codes of fp8, not in the compute type. */
 bool plan_gathers_codes(const struct plan *plan, int unit);
+/* A rank's frozen part of a unit as a message, if policy.frozen is DTYPE_U8: its size in bytes, and
+ * the message of x, which has all elements of frozen_owned. Local. */
+int64_t plan_message_bytes(const struct plan *plan, int unit);
+enum status plan_message_encode(const struct plan *plan, int unit, struct lane *lane,
+                                const float *x, void *message);
+/* x = the frozen part from the messages of all members of its group, one after the other, or with
+ * members = 1 from the message of this rank. Enqueued on the lane. Local. */
+enum status plan_message_decode(const struct plan *plan, int unit, struct lane *lane, int members,
+                                const void *messages, enum dtype type, void *x);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Whether collectives of a shard group run in its nodes first, then between them. Otherwise such a

@@ -320,12 +320,21 @@ static enum status check_weights(const struct plan_input *input)
   return STATUS_OK;
 }
 
+/* Units whose frozen part has no weights of a block keep it in bf16 instead of codes. */
+static enum status frozen_codec(const struct plan_input *input, int unit, struct codec *out)
+{
+  const enum status status = codec_make_frozen(input->policy.frozen, out);
+  return status || codec_type(out) != DTYPE_U8 || model_codes_frozen(input->model, unit)
+             ? status
+             : codec_make(codec_bf16.name, NULL, false, out);
+}
+
 /* Messages of frozen parameters are gathered on the device, then decoded into windows. */
 static enum status check_frozen(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
   struct codec codec;
-  const enum status status = codec_make(asked->frozen, NULL, false, &codec);
+  const enum status status = codec_make_frozen(asked->frozen, &codec);
   if (status || codec_type(&codec) != DTYPE_U8)
     return status;
   if (asked->host_state && asked->params_full)
@@ -334,10 +343,11 @@ static enum status check_frozen(const struct plan_input *input)
                       "ranks share decoded units: use transfer.params=shard, or train.frozen=bf16",
                       asked->frozen);
   if (input->model->fp8)
-    return status_set(STATUS_UNSUPPORTED,
-                      "train.frozen=%s has no scales for products in fp8: use run.compute=bf16, or "
-                      "train.frozen=bf16",
-                      asked->frozen);
+    return status_set(
+        STATUS_UNSUPPORTED,
+        "train.frozen=%s is decoded to the compute type, which products in fp8 do not "
+        "read: use run.compute=bf16, or train.frozen=bf16",
+        asked->frozen);
   return STATUS_OK;
 }
 
@@ -412,7 +422,7 @@ static void set_place(const struct plan_input *input, int unit, struct unit_poli
 static void set_codecs(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
   const struct deck_policy *asked = &input->policy;
-  (void)codec_make(asked->frozen, NULL, false, &policy->base);
+  (void)frozen_codec(input, unit, &policy->base);
   policy->frozen = codec_type(&policy->base);
   policy->apart = asked->weights.codec && gathers(input);
   policy->difference = policy->apart && asked->difference;

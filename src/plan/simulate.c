@@ -82,7 +82,9 @@ enum direction { ENCODES, DECODES };
 static double coding_rate(const struct pricing *p, enum direction way, const struct codec_ops *ops)
 {
   const enum codec_number number = codec_number(ops);
-  return way == ENCODES ? p->rates->encode_bytes[number] : p->rates->decode_bytes[number];
+  return number == CODECS ? 0
+         : way == ENCODES ? p->rates->encode_bytes[number]
+                          : p->rates->decode_bytes[number];
 }
 
 /* `bytes` of fp32 elements in several calls. 0: the rate is not known. */

@@ -381,7 +381,11 @@ void check_decode_params(struct verify *v)
     if (mine[m] >= 0 && root == plan_root(v->plan, mine[m], NULL))
       verify_fail(v, "decodes %s over the parameters that it holds",
                   verify_used(v, DECODE_PARAMS_WHOLE)->name);
-  check_elements(v, DECODE_PARAMS_MESSAGES, members * message_bytes(codec, n));
+  const bool kept = verify_keeps_messages(v->plan, v->instr->unit) &&
+                    verify_is_place(v, whole->buffer, layout_part(&v->unit->layout, true));
+  check_elements(
+      v, DECODE_PARAMS_MESSAGES,
+      members * (kept ? plan_message_bytes(v->plan, v->instr->unit) : message_bytes(codec, n)));
   check_work(v, DECODE_PARAMS_WORK, codec, n, (int)members);
 }
 

@@ -248,19 +248,65 @@ enum status job_create_exec(struct job *job)
   return job_reopen(job, &(struct exec_config){0});
 }
 
-/* Encodes x, or decodes into it. */
-static void code_vector(const struct job *job, const char *name, int64_t n, float *x, void *message,
-                        bool encodes)
+static struct lane *lane_for_codes(const struct job *job)
+{
+  struct lane *lane;
+  must(job->device->ops->lane_create(job->device, "codes", LANE_ROLE_COMPUTE, 1, &lane));
+  return lane;
+}
+
+/* Encodes this rank's frozen part of a unit, or decodes it to x. */
+static void code_frozen(const struct job *job, int u, float *x, bool encodes)
+{
+  const struct plan_unit *unit = &job->plan->unit[u];
+  const struct codec *codec = &unit->policy.base;
+  void *message = exec_pointer(job->exec, unit->frozen);
+  struct lane *lane = lane_for_codes(job);
+  const struct codec_pass pass = {
+      .lane = lane, .n = unit->frozen_owned.end - unit->frozen_owned.begin, .parts = 1};
+  if (unit->policy.frozen == DTYPE_U8)
+    must(encodes ? plan_message_encode(job->plan, u, lane, x, message)
+                 : plan_message_decode(job->plan, u, lane, 1, message, DTYPE_F32, x));
+  else
+    must(encodes ? codec->ops->encode(codec, &pass, x, message)
+                 : codec->ops->decode(codec, &pass, message, codec->ops->bytes(codec, pass.n),
+                                      QUANT_SET, DTYPE_F32, x));
+  job->device->ops->lane_destroy(lane);
+}
+
+/* x[n] as `codec` decodes it from one message. */
+static void round_vector(const struct job *job, const char *codec_name, int64_t n, float *x)
 {
   struct codec codec;
-  struct lane *lane;
-  must(codec_make(name, NULL, false, &codec));
-  must(job->device->ops->lane_create(job->device, "codes", LANE_ROLE_COMPUTE, 1, &lane));
+  void *message;
+  struct lane *lane = lane_for_codes(job);
+  must(codec_make_frozen(codec_name, &codec));
   const struct codec_pass pass = {.lane = lane, .n = n, .parts = 1};
-  const int64_t stride = codec.ops->bytes(&codec, n);
-  must(encodes ? codec.ops->encode(&codec, &pass, x, message)
-               : codec.ops->decode(&codec, &pass, message, stride, QUANT_SET, DTYPE_F32, x));
+  const int64_t bytes = codec.ops->bytes(&codec, n);
+  must(mem_alloc(MEM_META, (size_t)bytes, &message));
+  must(codec.ops->encode(&codec, &pass, x, message));
+  must(codec.ops->decode(&codec, &pass, message, bytes, QUANT_SET_EACH, DTYPE_F32, x));
+  mem_free(message);
   job->device->ops->lane_destroy(lane);
+}
+
+/* The frozen part of a unit, whose codes are for weights of blocks alone. */
+static void round_frozen(const struct job *job, int u, float *x)
+{
+  const struct layout_unit *layout = &job->plan->unit[u].layout;
+  const char *name = job->setup.rounded;
+  const int64_t n = layout->flat - layout->trained;
+  float *others = NULL;
+  must(mem_new(MEM_META, n, &others));
+  memcpy(others, x, (size_t)n * sizeof *x);
+  round_vector(job, name, n, x);
+  round_vector(job, "bf16", n, others);
+  for (int p = 0; p < layout->params; p++)
+    if (layout->frozen[p] &&
+        (model_block_of(job->model, u) < 0 || job->model->unit[u].param[p].kind != PARAM_WEIGHT))
+      memcpy(x + layout->offset[p] - layout->trained, others + layout->offset[p] - layout->trained,
+             (size_t)layout->elements[p] * sizeof *x);
+  mem_free(others);
 }
 
 /* The whole frozen part of a unit, also as `rounded` decodes it from one message (mem_free). */
@@ -269,18 +315,13 @@ static float *make_frozen(const struct job *job, int u)
   const struct layout_unit *layout = &job->plan->unit[u].layout;
   const int64_t n = layout->flat - layout->trained;
   float *x = NULL;
-  void *message;
   must(mem_new(MEM_META, n + 1, &x));
   for (int p = 0; p < layout->params; p++)
     if (layout->frozen[p])
       model_init_param(job->model, 1, u, p, (struct layout_range){0, layout->elements[p]},
                        x + layout->offset[p] - layout->trained);
-  if (job->setup.rounded) {
-    must(mem_alloc(MEM_META, (size_t)n * sizeof *x + 256, &message));
-    code_vector(job, job->setup.rounded, n, x, message, true);
-    code_vector(job, job->setup.rounded, n, x, message, false);
-    mem_free(message);
-  }
+  if (job->setup.rounded && n > 0)
+    round_frozen(job, u, x);
   return x;
 }
 
@@ -290,9 +331,7 @@ static void init_frozen(const struct job *job, int u)
   if (unit->frozen < 0)
     return;
   float *x = make_frozen(job, u);
-  const struct layout_range mine = unit->frozen_owned;
-  code_vector(job, job->setup.base, mine.end - mine.begin, x + mine.begin - unit->layout.trained,
-              exec_pointer(job->exec, unit->frozen), true);
+  code_frozen(job, u, x + unit->frozen_owned.begin - unit->layout.trained, true);
   mem_free(x);
 }
 
@@ -311,7 +350,7 @@ static float *part_of(const struct job *job, int u, int p, struct layout_range *
   float *at = exec_pointer(job->exec, frozen ? unit->frozen : unit->master);
   if (frozen) {
     must(mem_new(MEM_META, owned.end - owned.begin, decoded));
-    code_vector(job, job->setup.base, owned.end - owned.begin, *decoded, at, false);
+    code_frozen(job, u, *decoded, false);
     at = *decoded;
   }
   return at + unit->layout.offset[p] + part->begin - owned.begin;

@@ -130,7 +130,7 @@ TEST(strategies_agree)
 TEST(frozen_parts_of_any_type_are_used_as_they_decode)
 {
   static const char *const rows[] = {"bf16 base=bf16", "base=bf16", "eval bf16 base=bf16",
-                                     "bf16 base=e4m3", "eval base=int4"};
+                                     "bf16 base=fp8", "eval base=nf4"};
   static const char *const changes[] = {"",
                                         "shard_grad_op",
                                         "shard_optim prefetch=2",
@@ -161,7 +161,8 @@ TEST(frozen_parts_of_any_type_are_used_as_they_decode)
 
 TEST(logits_of_frozen_parts_are_those_of_their_values)
 {
-  static const char *const rows[] = {"bf16 %s=bf16", "host beside llama %s=bf16", "llama %s=e4m3"};
+  static const char *const rows[] = {"bf16 %s=bf16", "host beside llama %s=bf16", "llama %s=fp8",
+                                     "bf16 %s=nf4"};
   for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
     struct job job[2];
     char words[80];

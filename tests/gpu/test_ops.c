@@ -1615,6 +1615,41 @@ GPU_TEST(test_select)
 }
 
 /* Blocks of every form, and of elements that are not finite. A damaged block is NaN on the GPU. */
+/* Vectors in nf4, with blocks of zeros and of subnormal numbers. `bad`: one is not finite. */
+static void nf4_as_the_host(int64_t n, int parts, enum dtype type, float bad)
+{
+  const int64_t bytes = nf4_bytes(n);
+  struct twin x = sums(parts * n, true), messages = sums(parts * bytes / 4, false),
+              out = sums(parts * n, false);
+  for (int64_t i = 0; i < parts * n; i++)
+    x.here[i] *= i / 64 % 7 == 1   ? 0
+                 : i / 64 % 7 == 2 ? 1e-39f
+                                   : ldexpf(1, (int)(i / 64 % 50) - 25);
+  if (bad != 0)
+    x.here[n - 1] = bad;
+  upload(&x);
+  for (int i = 0; i < parts; i++)
+    BOTH(nf4_code, n, (float *)AT(x) + i * n, (char *)AT(messages) + i * bytes);
+  EXPECT_BITS("messages in nf4", &messages);
+  if (bad == 0) {
+    BOTH(nf4_decode, n, parts, AT(messages), bytes, type, AT(out));
+    EXPECT_BITS("vectors in nf4", &out);
+  }
+  forget();
+}
+
+GPU_TEST(test_nf4)
+{
+  static const int64_t lengths[] = {1, 8, 63, 64, 65, 256, 1025, 16449, 1 << 20};
+  for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+    for (int half = 0; half < 2; half++) {
+      nf4_as_the_host(lengths[l], 1, half ? DTYPE_BF16 : DTYPE_F32, 0);
+      if (lengths[l] % 256 == 0)
+        nf4_as_the_host(lengths[l], 5, half ? DTYPE_BF16 : DTYPE_F32, 0);
+      nf4_as_the_host(lengths[l], 1, DTYPE_F32, half ? NAN : INFINITY);
+    }
+}
+
 GPU_TEST(test_exponents)
 {
   enum { PARTS = 3 };

@@ -18,7 +18,7 @@ float ranks_value(const char *group, const char *name, int64_t e)
   uint32_t words[4];
   rng_block(rng_key_make(7, name), (uint64_t)group[strlen(group) - 1], (uint64_t)e, words);
   if (ranks_rounded && strcmp(group, "model") == 0)
-    return ldexpf((float)((int)(words[0] % 3) - 1) * 0.875f, -(int)(words[1] % 8));
+    return (float)((int)(words[0] % 3) - 1) * 0.875f;
   if (!ranks_narrow || strcmp(group, "model") == 0)
     return (float)words[0] * 0x1p-31f - 1.0f;
   if (ranks_blocks)

@@ -330,7 +330,7 @@ TEST(frozen_messages_need_room_to_be_loaded)
 {
   struct sized sized;
   struct job_limits limits = no_limits;
-  open_with(&sized, HOST "train.freeze=[*.h.*] train.frozen=e4m3 checkpoint.at_end=true");
+  open_with(&sized, HOST "train.freeze=[*.h.*] train.frozen=nf4 checkpoint.at_end=true");
   int64_t bytes = plan_tier_bytes(&sized.plan, TIER_HOST);
   for (int u = 0; u < sized.job.model->units; u++)
     bytes += (sized.plan.unit[u].frozen_owned.end - sized.plan.unit[u].frozen_owned.begin) * 4;

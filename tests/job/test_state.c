@@ -13,8 +13,8 @@ static const struct {
 } jobs[] = {{"gpt2", "full_shard", "[]"},
             {"gpt2", "shard_grad_op", "[*.bias]"},
             {"gpt2", "full_shard", "[*.bias,*wte*] train.frozen=bf16"},
-            {"gpt2", "no_shard", "[*.bias,*wte*] train.frozen=e4m3"},
-            {"llama", "shard_grad_op", "[model.layers.0.*] train.frozen=e4m3"},
+            {"gpt2", "no_shard", "[*.bias,*wte*,*c_fc.weight] train.frozen=fp8"},
+            {"llama", "shard_grad_op", "[model.layers.0.*] train.frozen=nf4"},
             {"llama", "shard_optim", "[model.embed_tokens.*,model.layers.0.*,lm_head.*]"},
             {"llama", "no_shard", "[model.layers.0.*]"}};
 enum { JOBS = sizeof jobs / sizeof jobs[0] };

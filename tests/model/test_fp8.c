@@ -72,7 +72,7 @@ static struct model_params code_params(struct engine *e)
 {
   const struct model_unit *unit = &e->model->unit[BLOCK];
   const size_t bytes = (size_t)model_fp8_bytes(e->model, BLOCK);
-  struct model_fp8_part all = {.range = {0, unit->layout.used}, .unit = BLOCK};
+  struct model_part all = {.range = {0, unit->layout.used}, .unit = BLOCK};
   all.layout = &unit->layout, all.type = DTYPE_BF16, all.x = e->params[BLOCK];
   uint8_t *codes = engine_alloc(e, (size_t)unit->layout.used);
   void *scales = engine_alloc(e, bytes);

@@ -65,6 +65,7 @@ static bool is_frozen(const struct model *model, const struct point *point, int 
   bool head = u > model->blocks || (u == 0 && kind == PARAM_NORM);
   switch (point->freeze) {
   case FREEZE_ODD: return p % 2;
+  case FREEZE_EVEN: return p % 2 == 0;
   case FREEZE_LOW: return u == 1 || kind == PARAM_EMBEDDING;
   case FREEZE_MIDDLE: return u == model->blocks || head;
   case FREEZE_BUT_HEAD: return !head;
@@ -230,7 +231,7 @@ static const struct word words[] = {
     {"micros", NUMBER, AT(micros), NULL},
     {"each_micro", FLAG, AT(reduce_every_micro), NULL},
     {"untied", NUMBER, AT(head), NULL},
-    {"freeze", CHOICE, AT(freeze), LIST("nothing", "odd", "low", "middle", "but_head")},
+    {"freeze", CHOICE, AT(freeze), LIST("nothing", "odd", "low", "middle", "but_head", "even")},
     {"bf16", FLAG, AT(half), NULL},
     {"fp8", FLAG, AT(fp8), NULL},
     {"host", FLAG, AT(host), NULL},

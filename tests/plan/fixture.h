@@ -14,6 +14,7 @@ enum freeze {
   FREEZE_MIDDLE,   /* the last block and the norm in front of the head; the head too if it is untied
                     */
   FREEZE_BUT_HEAD, /* all but that norm, and the head if it is untied */
+  FREEZE_EVEN,     /* the parameters that FREEZE_ODD trains: weights and embeddings */
   FREEZES
 };
 
@@ -26,8 +27,8 @@ struct point {
   bool reduce_every_micro;
   enum { TIED, UNTIED } head; /* UNTIED: it has a unit of its own */
   enum freeze freeze;
-  bool half;  /* on fixture_half */
-  bool fp8;   /* and with products of all blocks but h.1 in fp8 */
+  bool half; /* on fixture_half */
+  bool fp8;  /* and with products of all blocks but h.1 in fp8 */
   bool host, params_full, cpu_reduce, one_node, immediate; /* host: masters in host memory */
   bool speculative;
   double nvme_state;
@@ -40,7 +41,7 @@ struct point {
   const char *codec;    /* of gradients between ranks; NULL: none */
   int64_t sample;       /* steps between measurements of the errors of messages; 0: never */
   const char *feedback; /* codec of residuals; NULL: errors of messages are lost */
-  const char *base;     /* codec of frozen parts; NULL: fp32 */
+  const char *base;     /* value of train.frozen; NULL: fp32 */
   const char *weights;  /* codec of gathered parameters; NULL: none */
   bool difference;      /* by which differences travel */
   enum deck_residual residual; /* and where */
@@ -51,7 +52,8 @@ struct point {
   /* Words of jobs that run alone (tests/exec/job.h). */
   const char *keeps, *frozen, *lr_scales; /* the deck's lists: of what blocks keep, in turn, and of
                                          patterns of parameters, and of units with their lr_scale */
-  const char *rounded;          /* codec through which initial frozen parts went; NULL: none */
+  const char
+      *rounded; /* value of train.frozen by which initial frozen parts were rounded; NULL: none */
   const char *values;           /* codec of the values that `weights` selects */
   const char *cores, *io_cores; /* logical CPUs, with commas; io_cores: one */
   int threads;                  /* 0: 1 */

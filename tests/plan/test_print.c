@@ -21,7 +21,7 @@ static const struct {
     {"frozen", 1, "full_shard ranks=2 prefetch=1 each_micro freeze=odd"},
     {"frozen_shard_optim", 0, "shard_optim ranks=2 prefetch=1 untied freeze=low"},
     {"frozen_bf16", 1, "full_shard ranks=2 prefetch=1 freeze=odd bf16 weights=int8 base=bf16"},
-    {"frozen_e4m3", 1, "full_shard ranks=2 freeze=odd bf16 host base=e4m3"},
+    {"frozen_fp8", 1, "full_shard ranks=2 freeze=even bf16 host base=fp8"},
     {"frozen_one_rank", 0, "full_shard prefetch=1 freeze=middle untied bf16 base=bf16"},
     {"frozen_no_shard", 0, "no_shard ranks=2 prefetch=1 untied freeze=middle"},
     {"eval", 1, "eval full_shard ranks=2 prefetch=1 each_micro"},
