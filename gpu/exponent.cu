@@ -10,7 +10,7 @@ constexpr int THREADS = 256, SCAN_THREADS = 1024, EACH = EXPONENT_BLOCK / EXPONE
 
 struct task {
   int64_t n, blocks, stride;
-  int parts;
+  int parts, size; /* of an element */
 };
 
 /* One block of one of the vectors. */
@@ -42,18 +42,25 @@ DEVICE uint32_t exponent_of(uint32_t word)
   return word >> 23 & 0xff;
 }
 
-DEVICE void load_words(const task &t, const place &p, const uint32_t *x, uint32_t (&word)[EACH])
+DEVICE uint32_t narrow(float x)
+{
+  return (uint32_t)__bfloat16_as_ushort(from_float<bf16>(x)) << 16;
+}
+
+/* In fp32, or rounded to bf16. */
+DEVICE void load_words(const task &t, const place &p, const float *x, uint32_t (&word)[EACH])
 {
   x += p.part * t.n + p.block * EXPONENT_BLOCK;
 #pragma unroll
   for (int k = 0; k < EACH; k++) {
     const int i = k * EXPONENT_LANES + lane_of();
-    word[k] = i < p.m ? x[i] : 0;
+    const float own = i < p.m ? x[i] : 0;
+    word[k] = t.size == 2 ? narrow(own) : __float_as_uint(own);
   }
 }
 
 __global__ void __launch_bounds__(THREADS)
-    measure_blocks(const task t, const uint32_t *x, char *messages)
+    measure_blocks(const task t, const float *x, char *messages)
 {
   const place p = place_of(t);
   if (!p.is)
@@ -78,7 +85,7 @@ __global__ void __launch_bounds__(THREADS)
     s.far[width] = __reduce_add_sync(ALL_LANES, far);
   }
   if (lane_of() == 0)
-    table_of(messages + p.part * t.stride)[p.block].form = exponent_form(&s, p.m);
+    table_of(messages + p.part * t.stride)[p.block].form = exponent_form(&s, p.m, t.size);
 }
 
 /* The places of all blocks of a message, and its header. */
@@ -93,7 +100,9 @@ __global__ void __launch_bounds__(SCAN_THREADS) place_blocks(const task t, char 
   for (int64_t first = 0; first < t.blocks; first += SCAN_THREADS) {
     const int64_t block = first + threadIdx.x;
     const int64_t bytes =
-        block < t.blocks ? exponent_data_bytes(entry[block].form, exponent_length(t.n, block)) : 0;
+        block < t.blocks
+            ? exponent_data_bytes(entry[block].form, exponent_length(t.n, block), t.size)
+            : 0;
     int64_t all;
     const int64_t until = block_scan<SCAN_THREADS / 32>(bytes, &all);
     __syncthreads();
@@ -135,18 +144,21 @@ DEVICE uint32_t store_planes(uint32_t form, int64_t m, const uint32_t (&word)[EA
   return width >= 1 && width < EXPONENT_WHOLE ? escaped : 0;
 }
 
-DEVICE void store_coded(uint32_t form, int64_t m, const uint32_t (&word)[EACH], char *data)
+DEVICE void store_coded(uint32_t form, int64_t m, int size, const uint32_t (&word)[EACH],
+                        char *data)
 {
   const uint32_t escaped = store_planes(form, m, word, (uint32_t *)data);
   uint16_t *low = (uint16_t *)(data + exponent_low_at(exponent_width(form)));
-  uint8_t *high = (uint8_t *)(low + m), *rest = high + m;
+  uint8_t *high = (uint8_t *)(data + exponent_high_at(exponent_width(form), m, size)),
+          *rest = high + m;
   uint32_t all;
   rest += escapes_before(escaped, &all);
 #pragma unroll
   for (int k = 0; k < EACH; k++) {
     const int i = k * EXPONENT_LANES + lane_of();
     if (i < m) {
-      low[i] = (uint16_t)word[k];
+      if (size == 4)
+        low[i] = (uint16_t)word[k];
       high[i] = (uint8_t)((word[k] >> 24 & 0x80) | (word[k] >> 16 & 0x7f));
     }
     if (escaped >> k & 1)
@@ -154,15 +166,14 @@ DEVICE void store_coded(uint32_t form, int64_t m, const uint32_t (&word)[EACH], 
   }
 }
 
-__global__ void __launch_bounds__(THREADS)
-    pack_blocks(const task t, const uint32_t *x, char *messages)
+__global__ void __launch_bounds__(THREADS) pack_blocks(const task t, const float *x, char *messages)
 {
   const place p = place_of(t);
   if (!p.is)
     return;
   char *message = messages + p.part * t.stride;
   const exponent_entry entry = table_of(message)[p.block];
-  const int64_t used = exponent_used(entry.form, p.m);
+  const int64_t used = exponent_used(entry.form, p.m, t.size);
   char *data = message + (int64_t)entry.at * EXPONENT_ALIGN;
   uint32_t word[EACH];
   if (lane_of() < exponent_round(used) - used)
@@ -171,22 +182,27 @@ __global__ void __launch_bounds__(THREADS)
     return;
   load_words(t, p, x, word);
   if (exponent_width(entry.form) <= EXPONENT_WHOLE) {
-    store_coded(entry.form, p.m, word, data);
+    store_coded(entry.form, p.m, t.size, word, data);
     return;
   }
 #pragma unroll
-  for (int k = 0; k < EACH; k++)
-    if (k * EXPONENT_LANES + lane_of() < p.m)
-      ((uint32_t *)data)[k * EXPONENT_LANES + lane_of()] = word[k];
+  for (int k = 0; k < EACH; k++) {
+    const int i = k * EXPONENT_LANES + lane_of();
+    if (i < p.m && t.size == 4)
+      ((uint32_t *)data)[i] = word[k];
+    else if (i < p.m)
+      ((uint16_t *)data)[i] = (uint16_t)(word[k] >> 16);
+  }
 }
 
 /* False: the data have another number of escapes than the form says. */
-DEVICE bool load_coded(uint32_t form, int64_t m, const char *data, uint32_t (&word)[EACH])
+DEVICE bool load_coded(uint32_t form, int64_t m, int size, const char *data, uint32_t (&word)[EACH])
 {
   const int width = exponent_width(form);
   const uint32_t *planes = (const uint32_t *)data, largest = exponent_largest(form);
   const uint16_t *low = (const uint16_t *)(data + exponent_low_at(width));
-  const uint8_t *high = (const uint8_t *)(low + m), *rest = high + m;
+  const uint8_t *high = (const uint8_t *)(data + exponent_high_at(width, m, size)),
+                *rest = high + m;
   uint32_t plane[EXPONENT_WHOLE] = {}, escaped = ALL_LANES, all;
 #pragma unroll
   for (int b = 0; b < EXPONENT_WHOLE; b++)
@@ -207,7 +223,7 @@ DEVICE bool load_coded(uint32_t form, int64_t m, const char *data, uint32_t (&wo
       code |= (plane[b] >> k & 1) << b;
     const uint32_t exponent = escaped >> k & 1 ? *rest++ : largest - code;
     if (i < m)
-      word[k] = exponent_join(exponent, high[i], low[i]);
+      word[k] = exponent_join(exponent, high[i], size == 4 ? low[i] : 0);
   }
   return true;
 }
@@ -219,21 +235,38 @@ DEVICE bool load_block(const task &t, const place &p, const char *message, uint3
   const exponent_entry entry = table_of((char *)message)[p.block];
   const char *data = message + (int64_t)entry.at * EXPONENT_ALIGN;
   const int width = exponent_width(entry.form);
-  if (!exponent_header_is_valid(&header, t.n) ||
-      !exponent_is_valid(entry, p.m, exponent_table_bytes(t.n), header.bytes))
+  if (!exponent_header_is_valid(&header, t.n, t.size) ||
+      !exponent_is_valid(entry, p.m, t.size, exponent_table_bytes(t.n), header.bytes))
     return false;
   if (width <= EXPONENT_WHOLE)
-    return load_coded(entry.form, p.m, data, word);
+    return load_coded(entry.form, p.m, t.size, data, word);
 #pragma unroll
   for (int k = 0; k < EACH; k++) {
     const int i = k * EXPONENT_LANES + lane_of();
-    word[k] = width == EXPONENT_RAW && i < p.m ? ((const uint32_t *)data)[i] : 0;
+    word[k] = width != EXPONENT_RAW || i >= p.m ? 0
+              : t.size == 4                     ? ((const uint32_t *)data)[i]
+                                                : (uint32_t)((const uint16_t *)data)[i] << 16;
   }
   return true;
 }
 
+/* A word that is set keeps its bits. */
+DEVICE void put(float *out, uint32_t word, enum quant_mode mode)
+{
+  const float x = __uint_as_float(word);
+  *out = mode == QUANT_SET_EACH ? x : mode == QUANT_SUBTRACT ? *out - x : *out + x;
+}
+DEVICE void put(bf16 *out, uint32_t word, enum quant_mode mode)
+{
+  float x = mode == QUANT_SET_EACH ? 0 : to_float(*out);
+  put(&x, word, mode);
+  *out = mode == QUANT_SET_EACH && (word & 0xffff) == 0 ? __ushort_as_bfloat16(word >> 16)
+                                                        : from_float<bf16>(x);
+}
+
+template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    unpack_blocks(const task t, const char *messages, uint32_t *out)
+    unpack_blocks(const task t, const char *messages, enum quant_mode mode, T *out)
 {
   const place p = place_of(t);
   uint32_t word[EACH];
@@ -245,25 +278,31 @@ __global__ void __launch_bounds__(THREADS)
   for (int k = 0; k < EACH; k++) {
     const int i = k * EXPONENT_LANES + lane_of();
     if (i < p.m)
-      out[i] = valid ? word[k] : 0x7fc00000;
+      put(&out[i], valid ? word[k] : 0x7fc00000, mode);
   }
 }
 
 } // namespace
 
-void gpu_pack_exponents(const gpu_launch *launch, int64_t n, int parts, const float *x,
-                        void *messages)
+void gpu_pack_exponents(const gpu_launch *launch, enum dtype type, int64_t n, int parts,
+                        const float *x, void *messages)
 {
-  const task t = {n, exponent_blocks(n), exponent_bytes(n), parts};
+  const int size = type == DTYPE_BF16 ? 2 : 4;
+  const task t = {n, exponent_blocks(n), exponent_bytes(n, size), parts, size};
   const int64_t threads = parts * t.blocks * EXPONENT_LANES;
-  for_items(launch, threads, measure_blocks, t, (const uint32_t *)x, messages);
+  for_items(launch, threads, measure_blocks, t, x, messages);
   place_blocks<<<(unsigned)parts, SCAN_THREADS, 0, launch->stream>>>(t, (char *)messages);
-  for_items(launch, threads, pack_blocks, t, (const uint32_t *)x, messages);
+  for_items(launch, threads, pack_blocks, t, x, messages);
 }
 
-void gpu_unpack_exponents(const gpu_launch *launch, int64_t n, int parts, const void *messages,
-                          int64_t stride, float *out)
+void gpu_unpack_exponents(const gpu_launch *launch, enum dtype type, int64_t n, int parts,
+                          const void *messages, int64_t stride, enum quant_mode mode,
+                          enum dtype out_type, void *out)
 {
-  const task t = {n, exponent_blocks(n), stride, parts};
-  for_items(launch, parts * t.blocks * EXPONENT_LANES, unpack_blocks, t, messages, (uint32_t *)out);
+  const task t = {n, exponent_blocks(n), stride, parts, type == DTYPE_BF16 ? 2 : 4};
+  const int64_t threads = parts * t.blocks * EXPONENT_LANES;
+  if (out_type == DTYPE_BF16)
+    for_items(launch, threads, unpack_blocks<bf16>, t, messages, mode, out);
+  else
+    for_items(launch, threads, unpack_blocks<float>, t, messages, mode, out);
 }

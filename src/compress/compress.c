@@ -33,7 +33,7 @@ static enum status find_values(const struct codec *codec, const char *name,
   } rows[] = {{CODEC_HAS_VALUES, "has values of its own, so it cannot code those of"},
               {CODEC_NEEDS_MAX,
                "needs the largest magnitude of all ranks, so it cannot code the values of codec"},
-              {CODEC_ALONE, "is for whole vectors, so it cannot code values of"}};
+              {CODEC_ALONE | CODEC_VARIABLE, "is for whole vectors, so it cannot code values of"}};
   enum status status = find(name, strlen(name), out);
   if (!status && !(codec->ops->traits & CODEC_HAS_VALUES))
     return status_usage("codec %s has no values that codec %s could code", codec->ops->name,
@@ -170,6 +170,17 @@ int64_t codec_work(const struct codec *codec, int64_t n, int parts)
   return codec->ops->work ? codec->ops->work(codec, n, parts) : 0;
 }
 
+int64_t codec_work_each(const struct codec *codec, int64_t n, int parts)
+{
+  return codec->ops->traits & CODEC_VARIABLE ? 0 : codec_work(codec, n, parts);
+}
+
+double codec_usual_bytes(const struct codec *codec, int64_t n)
+{
+  return codec->ops->usual_bytes ? codec->ops->usual_bytes(codec, n)
+                                 : (double)codec->ops->bytes(codec, n);
+}
+
 int64_t codec_chosen(const struct codec *codec, int64_t n, int64_t *index_bytes)
 {
   *index_bytes = 0;
@@ -184,7 +195,7 @@ _Static_assert(sizeof(struct codec_settings) ==
 bool codec_equal(const struct codec *a, const struct codec *b)
 {
   return a->ops == b->ops && a->values == b->values && a->feedback == b->feedback &&
-         memcmp(&a->set, &b->set, sizeof a->set) == 0;
+         a->type == b->type && memcmp(&a->set, &b->set, sizeof a->set) == 0;
 }
 
 uint64_t codec_hash(uint64_t hash, const struct codec *codec)
@@ -195,5 +206,6 @@ uint64_t codec_hash(uint64_t hash, const struct codec *codec)
   for (int i = 0; i < 2 && ops[i]; i++)
     hash = hash_bytes(hash, ops[i]->name, strlen(ops[i]->name) + 1);
   hash = hash_bytes(hash, &codec->set, sizeof codec->set);
+  hash = hash_bytes(hash, &codec->type, sizeof codec->type);
   return hash_bytes(hash, &codec->feedback, sizeof codec->feedback);
 }

@@ -28,8 +28,10 @@ struct codec_settings {
 struct codec {
   const struct codec_ops *ops, *values; /* values: of the numbers in a message of ops */
   struct codec_settings set;            /* defaults filled in */
-  bool feedback; /* the error of a message is added to the next one, so messages are not scaled up
-                    to be unbiased */
+  bool feedback;   /* the error of a message is added to the next one, so messages are not scaled up
+                      to be unbiased */
+  enum dtype type; /* of elements of lossless messages: fp32, as codec_make() sets it, or bf16, to
+                      which the vector is rounded */
 };
 
 /* Vectors of n elements, and the memory of a call. */
@@ -52,8 +54,8 @@ enum {
   CODEC_LOW_RANK = 64,    /* a block is a row of a matrix: a multiple of 32, not a power of two */
   CODEC_VARIABLE = 128,   /* a message begins with its length in bytes, an int64_t, and only so many
                              bytes need to be sent */
-  CODEC_ALONE = 256,      /* it cannot code values of another codec */
-  CODEC_NEEDS_MAX = 512,  /* encode() needs the largest magnitude of all members of a sum */
+  CODEC_ALONE = 256, /* its messages are not decoded one by one, nor are values of another codec */
+  CODEC_NEEDS_MAX = 512, /* encode() needs the largest magnitude of all members of a sum */
   CODEC_HAS_VALUES = CODEC_SPARSE | CODEC_LOW_RANK, /* another codec may code the values */
   CODEC_FOR_SUMS = CODEC_ALONE | CODEC_LOW_RANK     /* messages are not decoded one by one */
 };
@@ -66,10 +68,6 @@ struct codec_ops {
   unsigned traits;
   int rule; /* the number format, the rule of a quantiser or of a sparsifier */
 
-  /* CODEC_VARIABLE: the length of a message of normally distributed elements, in fp32 vectors. It
-   * is for predictions. */
-  double usual_length;
-
   /* Default settings, zero if the codec does not have the setting, and their bounds. */
   struct codec_settings usual, least, most;
 
@@ -77,6 +75,10 @@ struct codec_ops {
    * first step. It is a multiple of 4 bytes and of the alignment that a message needs, except for
    * plain vectors, so messages may lie one after another. Local. */
   int64_t (*bytes)(const struct codec *codec, int64_t n);
+
+  /* The length of a message of n normally distributed elements, for predictions; NULL: the
+   * capacity. Local. */
+  double (*usual_bytes)(const struct codec *codec, int64_t n);
 
   /* Numbers in a message of n elements; NULL: a message is always shorter than the vector, or it is
    * the vector. Local. */
@@ -151,6 +153,12 @@ enum status codec_decode_values(const struct codec *values, const struct codec_p
 
 /* Bytes of scratch memory of a pass, 0: none. Local. */
 int64_t codec_work(const struct codec *codec, int64_t n, int parts);
+
+/* The same if each message is decoded by itself. Local. */
+int64_t codec_work_each(const struct codec *codec, int64_t n, int parts);
+
+/* codec_ops.usual_bytes() of any codec. Local. */
+double codec_usual_bytes(const struct codec *codec, int64_t n);
 
 /* codec_ops.chosen() of any codec. Local. */
 int64_t codec_chosen(const struct codec *codec, int64_t n, int64_t *index_bytes);

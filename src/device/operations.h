@@ -161,18 +161,23 @@ OPERATION(nf4_decode, (struct lane *lane, int64_t n, int parts, const void *mess
           CLASS_SUMS, parts * (nf4_bytes(n) + (double)n * dtype_size(type)))
 
 /* messages[i], exponent_bytes() apart, = the message of x[i * n .. i * n + n), for i < parts
- * (compress/rule/exponent.h). Messages are aligned to 16 bytes. */
-OPERATION(pack_exponents, (struct lane *lane, int64_t n, int parts, const float *x, void *messages),
-          (lane, n, parts, x, messages),
-          CLASS_SUMS, (double)parts * (4 * n + exponent_bytes(n)))
+ * (compress/rule/exponent.h). type: fp32, or bf16, to which x is rounded as cast() does. Messages
+ * are aligned to 16 bytes. */
+OPERATION(pack_exponents, (struct lane *lane, enum dtype type, int64_t n, int parts, const float *x,
+                           void *messages),
+          (lane, type, n, parts, x, messages),
+          CLASS_SUMS, (double)parts * (4 * n + exponent_bytes(n, (int)dtype_size(type))))
 
-/* out[parts * n] from messages `stride` bytes apart, a multiple of 16. For a damaged message the
- * host returns STATUS_INPUT, and out is undefined. CUDA reads nothing outside the message, and
- * damaged elements become NaN. */
-OPERATION(unpack_exponents, (struct lane *lane, int64_t n, int parts, const void *messages,
-                             int64_t stride, float *out),
-          (lane, n, parts, messages, stride, out),
-          CLASS_SUMS, (double)parts * (4 * n + exponent_bytes(n)))
+/* out[parts * n], which mode sets or changes, from messages `stride` bytes apart, a multiple of 16.
+ * The mode takes each message by itself. out is in fp32 or bf16, as for dequantise(). For a damaged
+ * message the host returns STATUS_INPUT, and out is undefined. CUDA reads nothing outside the
+ * message, and damaged elements become NaN. */
+OPERATION(unpack_exponents, (struct lane *lane, enum dtype type, int64_t n, int parts,
+                             const void *messages, int64_t stride, enum quant_mode mode,
+                             enum dtype out_type, void *out),
+          (lane, type, n, parts, messages, stride, mode, out_type, out),
+          CLASS_SUMS, (double)parts * (exponent_bytes(n, (int)dtype_size(type)) +
+            (double)n * dtype_size(out_type) * (mode == QUANT_SET_EACH ? 1 : 2)))
 
 /* Adds n doubles to *sum, exactly, and normalizes it. */
 OPERATION(sum_exact, (struct lane *lane, int64_t n, const double *term, struct exactsum *sum),

@@ -44,7 +44,7 @@ static int messages_of(struct builder *b, int u, int64_t bytes)
 static int work_of(struct builder *b, int u, int64_t elements, int messages)
 {
   const struct codec *codec = &b->plan->unit[u].policy.weights;
-  const int64_t bytes = codec->ops ? codec_work(codec, elements, messages) : 0;
+  const int64_t bytes = codec->ops ? codec_work_each(codec, elements, messages) : 0;
   return bytes > 0 ? build_bytes(b, "codec_work", u, TIER_DEVICE, PURPOSE_STAGING, bytes) : -1;
 }
 

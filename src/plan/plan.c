@@ -101,6 +101,13 @@ bool plan_is_varying(const struct instr *instr)
   return ops && ops->traits & CODEC_VARIABLE;
 }
 
+double plan_sent_share(const struct instr *instr)
+{
+  const struct codec *codec = &instr->attr.codec;
+  const int64_t n = 1 << 20;
+  return codec->ops ? codec_usual_bytes(codec, n) / (double)codec->ops->bytes(codec, n) : 1;
+}
+
 int plan_group_ranks(const struct plan *plan, enum plan_group group)
 {
   const struct deck_shape *shape = &plan->input.shape;

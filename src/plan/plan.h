@@ -398,6 +398,8 @@ bool plan_spans_nodes(const struct plan *plan);
 bool plan_gathers_by_nodes(const struct plan *plan, const struct instr *instr);
 /* Whether its messages have varying lengths. */
 bool plan_is_varying(const struct instr *instr);
+/* The share of its messages that usually is sent. 1, unless they have varying lengths. */
+double plan_sent_share(const struct instr *instr);
 /* Ranks of a group. */
 int plan_group_ranks(const struct plan *plan, enum plan_group group);
 /* Ranks that take part in a collective; 1 for other instructions. */

@@ -244,6 +244,14 @@ static enum status check_codecs(const struct plan_input *input)
   return status;
 }
 
+/* A lossless codec keeps the values of windows. */
+static enum status make_weights(const struct plan_input *input, struct codec *out)
+{
+  const enum status status = make_codec(&input->policy.weights, input->policy.difference, out);
+  out->type = input->device->compute;
+  return status;
+}
+
 static bool gathers(const struct plan_input *input)
 {
   return input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
@@ -298,7 +306,7 @@ static enum status check_weights(const struct plan_input *input)
   struct codec codec;
   if (!asked->weights.codec)
     return STATUS_OK;
-  enum status status = make_codec(&asked->weights, asked->difference, &codec);
+  enum status status = make_weights(input, &codec);
   if (!status && input->ranks > 1)
     status = check_gathers(input);
   if (status || !gathers(input))
@@ -312,7 +320,7 @@ static enum status check_weights(const struct plan_input *input)
                       "compress.weights.codec=%s would send some of the parameters and none of the "
                       "others: use compress.weights.delta=true, or another codec",
                       codec.ops->name);
-  if (codec.ops->bytes(&codec, MANY) >= MANY * (int64_t)dtype_size(window))
+  if (codec_usual_bytes(&codec, MANY) >= (double)(MANY * dtype_size(window)))
     return status_set(STATUS_UNSUPPORTED,
                       "compress.weights.codec=%s saves nothing, because parameters are gathered in "
                       "%s: use another codec, or none",
@@ -430,7 +438,7 @@ static void set_codecs(const struct plan_input *input, int unit, struct unit_pol
   if (!(policy->grads.ops->traits & CODEC_IDENTITY))
     (void)unit_policy_residual(asked->feedback, &policy->residual);
   if (policy->apart && input->mode == PLAN_TRAIN)
-    (void)make_codec(&asked->weights, asked->difference, &policy->weights);
+    (void)make_weights(input, &policy->weights);
 }
 
 /* State on NVMe would have to be read again for a repair. Parameters that are sent as messages of a

@@ -436,19 +436,9 @@ struct cost cost_all_reduce(const struct pricing *p)
   return collective_cost(p, ring_cost(p, bytes), 2 * ceil(log2(ranks)) * level_s(p));
 }
 
-/* A message of varying length is sent without the rest of its buffer. */
-static double sent_part(const struct pricing *p)
-{
-  const struct codec *codec = &p->instr->attr.codec;
-  const int64_t n = 1 << 20;
-  if (!plan_is_varying(p->instr))
-    return 1;
-  return codec->ops->usual_length * (double)n * sizeof(float) / (double)codec->ops->bytes(codec, n);
-}
-
 static double sent_bytes(const struct pricing *p)
 {
-  return sent_part(p) * (double)plan_instr_bytes(p->plan, p->instr);
+  return plan_sent_share(p->instr) * (double)plan_instr_bytes(p->plan, p->instr);
 }
 
 /* A message from each other member, block by block. */
@@ -490,11 +480,11 @@ static struct cost hop_cost(const struct pricing *p, enum plan_group group, int 
 
 struct cost cost_gather(const struct pricing *p)
 {
-  const double bytes = sent_bytes(p);
+  const double bytes = sent_bytes(p), all = (double)plan_instr_bytes(p->plan, p->instr);
   struct cost cost =
       plan_gathers_by_nodes(p->plan, p->instr)
           ? plus(hop_cost(p, GROUP_ACROSS, 1, bytes / plan_group_ranks(p->plan, GROUP_NODE)),
-                 hop_cost(p, GROUP_NODE, plan_group_ranks(p->plan, GROUP_ACROSS), bytes))
+                 hop_cost(p, GROUP_NODE, plan_group_ranks(p->plan, GROUP_ACROSS), all))
           : hop_cost(p, p->instr->attr.group, 1, bytes);
   cost.local = place_s(p);
   cost.seconds += cost.local;

@@ -87,7 +87,9 @@ static void add(const struct job *job, const struct instr *instr, struct traffic
 {
   /* A group of one sends nothing. */
   const int64_t ranks = plan_instr_ranks(job->plan, instr),
-                part = plan_instr_bytes(job->plan, instr) / ranks;
+                all = plan_instr_bytes(job->plan, instr) / ranks,
+                part =
+                    plan_is_varying(instr) ? (int64_t)(plan_sent_share(instr) * (double)all) : all;
   const int64_t pairs = job->group[instr->attr.group].pairs;
   switch (op_rows[instr->op].collective) {
   case COLLECTIVE_GATHER: *kind_of(job, instr, out) += part * count_parts(job, instr); break;
@@ -193,10 +195,15 @@ int64_t plan_sent_bytes(const struct plan *plan)
   int64_t bytes = 0;
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
-    const int64_t ranks = plan_instr_ranks(plan, instr);
+    const int64_t ranks = plan_instr_ranks(plan, instr),
+                  part = plan_instr_bytes(plan, instr) / ranks;
     const enum op_collective collective = op_rows[instr->op].collective;
-    if (collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE)
-      bytes += plan_is_varying(instr) ? 0 : plan_instr_bytes(plan, instr) / ranks * (ranks - 1);
+    if (plan_is_varying(instr)) /* the hop inside a node sends whole buffers */
+      bytes += plan_gathers_by_nodes(plan, instr)
+                   ? part * (ranks - plan_group_ranks(plan, GROUP_ACROSS))
+                   : 0;
+    else if (collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE)
+      bytes += part * (ranks - 1);
   }
   return bytes;
 }

@@ -33,7 +33,7 @@ struct gradient_bytes {
 };
 struct gradient_bytes plan_gradient_bytes(const struct plan *plan);
 /* All bytes that this rank sends to other ranks in a step, by all-gathers and exchanges, without
- * messages of varying length. Local, pure. */
+ * what comm_sent_varying() counts. Local, pure. */
 int64_t plan_sent_bytes(const struct plan *plan);
 
 /* Messages that a rank sends in a step, at most: one to each other member of a hop of an

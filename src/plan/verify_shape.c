@@ -57,7 +57,7 @@ IS(encodes_params, unit >= 0 && POLICY.weights.ops)
 IS(keeps_messages, unit >= 0 && POLICY.frozen == DTYPE_U8)
 IS(keeps_copy, verify_encodes_params(plan, unit) && POLICY.difference)
 IS(wants_params_work, verify_encodes_params(plan, unit) &&
-   work_of(&POLICY.weights, LAYOUT.flat) > 0)
+   codec_work_each(&POLICY.weights, LAYOUT.flat, 1) > 0)
 IS(recomputes, POLICY.keep == KEEP_INPUT || POLICY.keep == KEEP_INPUT_HOST ||
    POLICY.keep == KEEP_INPUT_NVME)
 IS(wants_saved, verify_trains(plan, unit) && verify_is_block(plan, unit) &&

@@ -64,19 +64,23 @@ grep '"kind": *"run"' counted/results.jsonl | sed 's/.*"compression_ratio": *\([
     die "int8 does not send a quarter of the bytes"
 
 # A lossless codec changes no bit, with any strategy. Only what it needs travels, and counts.
+weights=compress.weights.codec=exponent
 for strategy in full_shard shard_grad_op shard_optim no_shard; do
   rm -rf plain exact
   train 2 plain shard.strategy=$strategy run.steps=2
-  train 2 exact shard.strategy=$strategy run.steps=2 compress.grads.codec=exponent
+  test $strategy != no_shard || weights=
+  train 2 exact shard.strategy=$strategy run.steps=2 compress.grads.codec=exponent $weights
   same plain exact
 done
 grep '"kind": *"run"' exact/results.jsonl | sed 's/.*"compression_ratio": *\([0-9.]*\).*/\1/' |
   awk '{ exit !($1 > 1.05 && $1 < 8 / 5) }' || die "exponents save no bytes, or too many"
-train 3 whole run.steps=2
-train 3 odd run.steps=2 compress.grads.codec=exponent
+weights=compress.weights.codec=exponent
+train 3 whole run.steps=2 run.compute=bf16
+train 3 odd run.steps=2 run.compute=bf16 compress.grads.codec=exponent $weights
 same whole odd
 train 4 grouped shard.strategy=hybrid_shard shard.group=2 run.steps=2
-train 4 pairs shard.strategy=hybrid_shard shard.group=2 run.steps=2 compress.grads.codec=exponent
+train 4 pairs shard.strategy=hybrid_shard shard.group=2 run.steps=2 compress.grads.codec=exponent \
+  $weights
 same grouped pairs
 
 # On other ranks each has a share of the sum. Another type of feedback takes what there is.

@@ -112,6 +112,24 @@ for keys in "shard.strategy=full_shard" "shard.strategy=hybrid_shard shard.group
   rm -r straight stopped
 done
 
+# Messages of varying length: what is planned of normally distributed numbers. Only those between
+# nodes are coded, and all bits stay.
+keys="shard.strategy=full_shard run.compute=bf16 model.width=96"
+exact="compress.grads.codec=exponent compress.weights.codec=exponent"
+# shellcheck disable=SC2086 # assignments
+{
+  "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 --json $keys $exact > plan.out || die "plan $exact"
+  planned=$(sed -n '/"node_sends"/,/}/s/.*"all": \([0-9]*\).*/\1/p' plan.out)
+  hosts short $keys $exact checkpoint.at_end=false run.steps=2
+  hosts straight $keys $exact checkpoint.at_end=false
+  sends short straight
+  rm -r short straight
+  hosts short $keys
+  hosts straight $keys $exact
+}
+same short straight
+rm -r short straight
+
 # Residuals of other nodes: each has a share of the sum.
 # shellcheck disable=SC2086 # assignments
 hosts turns $codec compress.feedback=bf16 run.steps=2

@@ -1,6 +1,6 @@
-/* Codec exponent on the host device. Oracles: the vector itself, bit for bit. A second packer and
- * unpacker are written element by element from the description in compress/rule/exponent.h.
- * Messages are damaged on purpose. */
+/* Codec exponent on the host device, of fp32 and of bf16. Oracles: the vector itself, bit for bit.
+ * A second packer and unpacker are written element by element from the description in
+ * compress/rule/exponent.h. Messages are damaged on purpose. */
 #include <math.h>
 
 #include "compress/compress.h"
@@ -13,6 +13,27 @@
 enum { PARTS = 3, KINDS = 8 };
 
 static struct codec codec;
+static int size; /* of its elements */
+
+static void use_type(enum dtype type)
+{
+  codec.type = type;
+  size = (int)dtype_size(type);
+}
+
+/* CODEC_TEST() for both types. */
+#define EXPONENT_TEST(name)                                                                        \
+  static void test_##name(void);                                                                   \
+  CODEC_TEST(name)                                                                                 \
+  {                                                                                                \
+    for (int bf16 = 0; bf16 < 2; bf16++) {                                                         \
+      use_type(bf16 ? DTYPE_BF16 : DTYPE_F32);                                                     \
+      test_##name();                                                                               \
+      release(NULL);                                                                               \
+    }                                                                                              \
+    use_type(DTYPE_F32);                                                                           \
+  }                                                                                                \
+  static void test_##name(void)
 
 static uint32_t hash(uint64_t i)
 {
@@ -39,7 +60,7 @@ static uint32_t bits_of(float x)
 }
 
 /* Every kind of block: with short codes, with all widths, raw, of zeros, and mixed ones. */
-static uint32_t pattern(int kind, int64_t i)
+static uint32_t wide_pattern(int kind, int64_t i)
 {
   static const uint32_t special[] = {0,          0x80000000, 1,          0x807fffff,
                                      0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001,
@@ -57,6 +78,13 @@ static uint32_t pattern(int kind, int64_t i)
            (random >> 3 & 0x807fffff);
   default: return i % 1021 == 7 ? special[random % 12] : bits_of(normal(i) * 1e-4f);
   }
+}
+
+/* Elements of bf16 are not rounded. NaN is quiet there, as a cast makes it. */
+static uint32_t pattern(int kind, int64_t i)
+{
+  const uint32_t wide = wide_pattern(kind, i), word = size == 4 ? wide : wide & 0xffff0000;
+  return size == 2 && (word & 0x7fffffff) > 0x7f800000 ? word | 0x00400000 : word;
 }
 
 static float *vectors(int kind, int64_t n)
@@ -82,7 +110,7 @@ static int exponent_at(uint32_t bits)
 /* Bytes of the data of a block with codes of `width` bits; -1: it has none of this width. */
 static int64_t bytes_of_width(const uint32_t *x, int64_t m, int width, int largest)
 {
-  int64_t bytes = 128 * width + 3 * m;
+  int64_t bytes = 128 * width + (size - 1) * m;
   for (int64_t i = 0; i < m; i++) {
     const int far = largest - exponent_at(x[i]);
     if (width == 0 && far > 0)
@@ -111,7 +139,7 @@ static int64_t bytes_of_block(const uint32_t *x, int64_t m)
     const int64_t bytes = bytes_of_width(x, m, width, largest);
     least = bytes >= 0 && bytes < least ? bytes : least;
   }
-  return any == 0 ? 0 : whole_lines(least < 4 * m ? least : 4 * m);
+  return any == 0 ? 0 : whole_lines(least < size * m ? least : size * m);
 }
 
 static int64_t bytes_of_message(const uint32_t *x, int64_t n)
@@ -126,7 +154,7 @@ static int64_t bytes_of_message(const uint32_t *x, int64_t n)
 /* Element i of the block, read bit by bit. */
 static uint32_t element_of(const unsigned char *data, int width, int largest, int64_t m, int64_t i)
 {
-  const unsigned char *low = data + 128 * width, *high = low + 2 * m, *rest = high + m;
+  const unsigned char *low = data + 128 * width, *high = low + (size - 2) * m, *rest = high + m;
   int exponent = largest, escapes = 0;
   for (int64_t l = 0; l < 32; l++)
     for (int64_t k = 0; k < 32; k++) {
@@ -139,7 +167,8 @@ static uint32_t element_of(const unsigned char *data, int width, int largest, in
       escapes += escaped;
     }
   return (uint32_t)(high[i] & 0x80) << 24 | (uint32_t)exponent << 23 |
-         (uint32_t)(high[i] & 0x7f) << 16 | (uint32_t)low[2 * i + 1] << 8 | low[2 * i];
+         (uint32_t)(high[i] & 0x7f) << 16 |
+         (size == 4 ? (uint32_t)low[2 * i + 1] << 8 | low[2 * i] : 0);
 }
 
 /* ---- tests ---- */
@@ -176,7 +205,7 @@ static void each_comes_back(const struct pack *p)
   }
 }
 
-CODEC_TEST(every_pattern_of_bits_comes_back)
+EXPONENT_TEST(every_pattern_of_bits_comes_back)
 {
   for (int kind = 0; kind < KINDS; kind++)
     for (int l = 0; l < LENGTHS; l++)
@@ -187,7 +216,7 @@ CODEC_TEST(every_pattern_of_bits_comes_back)
 }
 
 /* Bytes after the end of a message are not read: others replace them. */
-CODEC_TEST(only_the_length_in_the_header_counts)
+EXPONENT_TEST(only_the_length_in_the_header_counts)
 {
   for (int kind = 0; kind < KINDS; kind++) {
     struct pack p = pack(kind, 5000, PARTS, lanes[1]);
@@ -200,7 +229,7 @@ CODEC_TEST(only_the_length_in_the_header_counts)
   }
 }
 
-CODEC_TEST(elements_lie_where_the_description_says)
+EXPONENT_TEST(elements_lie_where_the_description_says)
 {
   for (int kind = 0; kind < KINDS; kind++) {
     struct pack p = pack(kind, 2500, 1, lanes[0]);
@@ -211,7 +240,7 @@ CODEC_TEST(elements_lie_where_the_description_says)
       const unsigned char *data = (const unsigned char *)p.messages + 16 * (int64_t)e.at;
       uint32_t got = 0;
       if ((e.form & 0xff) == EXPONENT_RAW)
-        memcpy(&got, data + i % 1024 * 4, sizeof got);
+        memcpy((char *)&got + 4 - size, data + i % 1024 * size, (size_t)size);
       else if ((e.form & 0xff) != EXPONENT_ZEROS)
         got = element_of(data, (int)(e.form & 0xff), (int)(e.form >> 8 & 0xff), m, i % 1024);
       assert_int_equal(got, pattern(kind, i));
@@ -220,27 +249,53 @@ CODEC_TEST(elements_lie_where_the_description_says)
 }
 
 /* All variants of the kernels make the same message, and read it. */
-CODEC_TEST(all_kernels_give_the_same_bytes)
+EXPONENT_TEST(all_kernels_give_the_same_bytes)
 {
-  static float x[EXPONENT_BLOCK], out[EXPONENT_BLOCK];
+  static uint32_t x[EXPONENT_BLOCK], out[EXPONENT_BLOCK];
   static char data[2][4 * EXPONENT_BLOCK + 16];
   for (int kind = 0; kind < KINDS; kind++)
     for (int64_t m = 1; m <= EXPONENT_BLOCK; m += m < 60 ? 1 : 241)
       for (int which = 0; kernels_variant(which); which++) {
         const struct kernels *kernels = kernels_variant(which), *first = kernels_variant(0);
-        for (int64_t i = 0; i < m; i++) {
-          const uint32_t bits = pattern(kind, i + 7 * m);
-          memcpy(&x[i], &bits, sizeof bits);
-        }
-        const uint32_t form = kernels->exponent_measure(m, x);
-        assert_int_equal(form, first->exponent_measure(m, x));
+        for (int64_t i = 0; i < m; i++)
+          x[i] = pattern(kind, i + 7 * m);
+        const uint32_t form = kernels->exponent_measure(m, size, x);
+        assert_int_equal(form, first->exponent_measure(m, size, x));
         memset(data, 0, sizeof data);
-        first->exponent_pack(form, m, x, data[0]);
-        kernels->exponent_pack(form, m, x, data[1]);
+        first->exponent_pack(form, m, size, x, data[0]);
+        kernels->exponent_pack(form, m, size, x, data[1]);
         assert_memory_equal(data[0], data[1], sizeof data[0]);
-        assert_true(kernels->exponent_unpack(form, m, data[0], out));
+        assert_true(kernels->exponent_unpack(form, m, size, data[0], out));
         assert_memory_equal(out, x, (size_t)m * 4);
       }
+}
+
+/* Messages of bf16 are those of rounded vectors, as a device casts them. */
+CODEC_TEST(other_vectors_are_rounded_to_bf16)
+{
+  enum { N = 5000 };
+  static uint16_t narrow[N];
+  static float wide[N];
+  use_type(DTYPE_BF16);
+  const struct codec_pass pass = pass_of(&codec, lanes[1], N, 1, 0);
+  const int64_t bytes = codec.ops->bytes(&codec, N);
+  for (int kind = 0; kind < KINDS; kind++) {
+    float *x = guarded(N * 4);
+    for (int64_t i = 0; i < N; i++) {
+      const uint32_t bits = wide_pattern(kind, i);
+      memcpy(&x[i], &bits, sizeof bits);
+    }
+    const struct device_ops *ops = lanes[0]->device->ops;
+    must(ops->cast(lanes[0], N, DTYPE_F32, x, DTYPE_BF16, narrow));
+    must(ops->cast(lanes[0], N, DTYPE_BF16, narrow, DTYPE_F32, wide));
+    const char *const message = encoded(&codec, &pass, x), *const same =
+                                                               encoded(&codec, &pass, wide);
+    assert_memory_equal(message, same, (size_t)((const struct exponent_header *)same)->bytes);
+    uint16_t *out = guarded(N * 2);
+    must(codec.ops->decode(&codec, &pass, message, bytes, QUANT_SET_EACH, DTYPE_BF16, out));
+    assert_memory_equal(out, narrow, sizeof narrow);
+  }
+  use_type(DTYPE_F32);
 }
 
 /* ---- damage ---- */
@@ -304,7 +359,7 @@ CODEC_TEST(a_damaged_block_is_refused)
 
 /* Any damage ends in a sentence or in numbers: the guards and the sanitizers see what is outside.
  */
-CODEC_TEST(damaged_bytes_touch_nothing_outside)
+EXPONENT_TEST(damaged_bytes_touch_nothing_outside)
 {
   struct pack p = pack(7, 3000, 1, lanes[0]);
   for (uint64_t i = 0; i < 20000; i++) {
@@ -320,19 +375,20 @@ CODEC_TEST(damaged_bytes_touch_nothing_outside)
 
 /* Exponents of normally distributed elements take 3.2 bits of 8, and there is an entry of 8 bytes.
  */
-CODEC_TEST(normal_elements_take_27_bits)
+EXPONENT_TEST(normal_elements_take_27_or_11_bits)
 {
   struct pack p = pack(0, MOST, 1, lanes[1]);
-  const double bits = 8.0 * (double)header_of(&p, 0)->bytes / MOST;
-  assert_true(bits > 24 + 2.5 && bits < 24 + 3.5);
+  const double bits = 8.0 * (double)header_of(&p, 0)->bytes / MOST, rest = 8 * size - 8;
+  assert_true(bits > rest + 2.5 && bits < rest + 3.5);
+  assert_true(fabs(codec_usual_bytes(&codec, MOST) * 8 / MOST / bits - 1) < 0.02);
 }
 
-CODEC_TEST(the_capacity_is_that_of_raw_blocks)
+EXPONENT_TEST(the_capacity_is_that_of_raw_blocks)
 {
   for (int l = 0; l < LENGTHS; l++) {
     const int64_t n = lengths[l], blocks = (n + 1023) / 1024;
     assert_int_equal(codec.ops->bytes(&codec, n),
-                     whole_lines(32 + 8 * blocks) + whole_lines(4 * n));
+                     whole_lines(32 + 8 * blocks) + whole_lines(size * n));
     struct pack p = pack(1, n, 1, lanes[0]);
     assert_int_equal(header_of(&p, 0)->bytes, p.bytes);
   }
@@ -341,6 +397,7 @@ CODEC_TEST(the_capacity_is_that_of_raw_blocks)
 FIXTURE(make)
 {
   must(codec_from("exponent", &codec));
+  use_type(DTYPE_F32);
   return start(test_state);
 }
 

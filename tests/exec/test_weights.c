@@ -227,6 +227,29 @@ TEST(strategies_agree)
                    "shard_optim weights=int4 difference micros=3");
 }
 
+/* A lossless codec keeps what windows hold: fp32, or the compute type. */
+TEST(a_lossless_codec_changes_nothing)
+{
+  static const char *const setups[] = {"prefetch=1",
+                                       "micros=3 bf16",
+                                       "prefetch=1 bf16 llama frozen=*.1.*",
+                                       "recompute=1 bf16 host",
+                                       "shard_grad_op bf16 micros=3",
+                                       "shard_optim",
+                                       "shard_optim bf16 micros=3",
+                                       "hybrid_shard group=2",
+                                       "hybrid_shard group=2 bf16 prefetch=1",
+                                       "prefetch=1 local_ranks=2",
+                                       "bf16 micros=3 local_ranks=2"};
+  for (int s = 0; s < (comm_ranks(job_comm) == 4 ? 11 : 7); s++) {
+    struct job_record plain = job_run(job_comm, "%s", setups[s]);
+    const int64_t before = comm_sent_varying(job_comm);
+    job_same(&plain, "%s weights=exponent", setups[s]);
+    assert_true(comm_sent_varying(job_comm) > before);
+    job_record_free(&plain);
+  }
+}
+
 static void expect_zeros(const struct job *job, int u, int buffer, struct layout_range range)
 {
   const struct layout_unit *layout = &job->plan->unit[u].layout;

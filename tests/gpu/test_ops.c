@@ -1614,7 +1614,6 @@ GPU_TEST(test_select)
   must(gpu->ops->scatter(gpu_lane, &rules[0], 0, 1, &none, SCATTER_SET, DTYPE_F32, NULL));
 }
 
-/* Blocks of every form, and of elements that are not finite. A damaged block is NaN on the GPU. */
 /* Vectors in nf4, with blocks of zeros and of subnormal numbers. `bad`: one is not finite. */
 static void nf4_as_the_host(int64_t n, int parts, enum dtype type, float bad)
 {
@@ -1650,13 +1649,21 @@ GPU_TEST(test_nf4)
     }
 }
 
-GPU_TEST(test_exponents)
+/* NaN has other bits in bf16 on the host, so it becomes infinity. */
+static void drop_nan(int64_t n, float *x)
+{
+  for (int64_t i = 0; i < n; i++)
+    x[i] = isnan(x[i]) ? INFINITY : x[i];
+}
+
+/* Blocks of every form, and of elements that are not finite. A damaged block is NaN on the GPU. */
+static void exponents_as_the_host(enum dtype type)
 {
   enum { PARTS = 3 };
   static const int64_t lengths[] = {1, 33, 1024, 3001, 2000003};
   for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
     for (int kind = 0; kind < 6; kind++) {
-      const int64_t n = lengths[l], bytes = exponent_bytes(n);
+      const int64_t n = lengths[l], bytes = exponent_bytes(n, (int)dtype_size(type));
       struct twin x = sums(PARTS * n, true), messages = sums(PARTS * bytes / 4, false),
                   out = sums(PARTS * n, true);
       fill_extremes(kind, PARTS * n, x.here);
@@ -1664,21 +1671,36 @@ GPU_TEST(test_exponents)
         const uint32_t bits = i / 2048 % 2 ? 0 : (uint32_t)i * 2654435761u;
         memcpy(x.here + i, &bits, sizeof bits);
       }
+      if (type == DTYPE_BF16)
+        drop_nan(PARTS * n, x.here);
       upload(&x);
-      BOTH(pack_exponents, n, PARTS, AT(x), AT(messages));
-      must(gpu->ops->unpack_exponents(gpu_lane, n, PARTS, messages.there, bytes, out.there));
-      memcpy(out.here, x.here, bytes_there(&x));
+      BOTH(pack_exponents, type, n, PARTS, AT(x), AT(messages));
+      must(gpu->ops->unpack_exponents(gpu_lane, type, n, PARTS, messages.there, bytes,
+                                      QUANT_SET_EACH, DTYPE_F32, out.there));
+      for (int64_t i = 0; i < PARTS * n; i++)
+        out.here[i] = type == DTYPE_BF16 ? f32_from_bf16(bf16_from_f32(x.here[i])) : x.here[i];
       EXPECT_BITS("short exponents", &messages, &out);
+      BOTH(unpack_exponents, type, n, PARTS, AT(messages), bytes, QUANT_SET_EACH, DTYPE_BF16,
+           AT(out));
+      if (kind < 5)
+        EXPECT_BITS("short exponents in bf16", &out);
       forget();
     }
+}
+
+GPU_TEST(test_exponents)
+{
+  exponents_as_the_host(DTYPE_F32);
+  exponents_as_the_host(DTYPE_BF16);
 }
 
 /* As the host's test, any damage: nothing outside is touched, and a bad block is NaN. */
 GPU_TEST(test_damaged_exponents)
 {
   enum { N = 3000, BLOCKS = 3 };
-  struct twin x = sums(N, true), message = sums(exponent_bytes(N) / 4, false), out = sums(N, true);
-  must(host->ops->pack_exponents(host_lane, N, 1, x.here, message.here));
+  struct twin x = sums(N, true), message = sums(exponent_bytes(N, 4) / 4, false),
+              out = sums(N, true);
+  must(host->ops->pack_exponents(host_lane, DTYPE_F32, N, 1, x.here, message.here));
   struct exponent_header *header = (void *)message.here;
   struct exponent_entry *entry = (struct exponent_entry *)(header + 1);
   const struct exponent_entry good = entry[1];
@@ -1690,7 +1712,8 @@ GPU_TEST(test_damaged_exponents)
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     entry[1] = bad[i];
     upload(&message);
-    must(gpu->ops->unpack_exponents(gpu_lane, N, 1, message.there, exponent_bytes(N), out.there));
+    must(gpu->ops->unpack_exponents(gpu_lane, DTYPE_F32, N, 1, message.there, exponent_bytes(N, 4),
+                                    QUANT_SET_EACH, DTYPE_F32, out.there));
     memcpy(out.here, x.here, N * sizeof(float));
     for (int64_t e = EXPONENT_BLOCK; e < 2 * EXPONENT_BLOCK; e++) {
       const uint32_t nan = 0x7fc00000;

@@ -59,7 +59,7 @@
 
 /* Messages of varying length that decode to the vector (exponent.h). */
 #define CODEC_LOSSLESS_ROWS(ROW)                                                                   \
-  ROW(exponent, LOSSLESS, "lossless: fp32 with shortened exponents",                               \
+  ROW(exponent, LOSSLESS, "lossless, with shortened exponents",                                    \
       "Hershcovitch et al. 2024, arXiv:2411.05239")
 
 /* Counters from which the largest elements are estimated (sketch.h). */

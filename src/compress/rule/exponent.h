@@ -1,5 +1,7 @@
-/* Messages of exact fp32 vectors with short exponents: the layout, for C and CUDA C++. It uses
- * nothing but the C library. It uses integers only, so each bit pattern is restored.
+/* Messages of exact vectors of fp32 or bf16 with short exponents: the layout, for C and CUDA C++.
+ * It uses nothing but the C library. It uses integers only, so each bit pattern is restored. An
+ * element of bf16 is the upper half of a word, whose lower half is zero. `size` is that of an
+ * element.
  *
  * Exponents of neighbours are similar (Hershcovitch et al. 2024, arXiv:2411.05239; Zhang et al.
  * 2025, arXiv:2504.11651). A vector is cut into blocks of 1024 elements. The last one may be
@@ -12,7 +14,7 @@
  * block with m elements, padded with zeros to a multiple of 16 bytes:
  *
  * - Planes: width * 32 words. Bit k of word l of plane b is bit b of the code of element 32 k + l.
- * - Low: the low 16 bits of each of the m elements.
+ * - Low, only of fp32: the low 16 bits of each of the m elements.
  * - High: m bytes with the sign and the upper 7 bits of the fraction.
  * - Escaped exponents: one byte each, of elements l, 32 + l, ... for l = 0, then for l = 1, and so
  *   on.
@@ -95,9 +97,9 @@ CODEC_FN int64_t exponent_table_bytes(int64_t n)
 }
 
 /* Capacity: all blocks are raw. */
-CODEC_FN int64_t exponent_bytes(int64_t n)
+CODEC_FN int64_t exponent_bytes(int64_t n, int size)
 {
-  return exponent_table_bytes(n) + exponent_round(4 * n);
+  return exponent_table_bytes(n) + exponent_round(size * n);
 }
 
 CODEC_FN int64_t exponent_low_at(int width)
@@ -105,22 +107,27 @@ CODEC_FN int64_t exponent_low_at(int width)
   return width * EXPONENT_LANES * 4;
 }
 
+CODEC_FN int64_t exponent_high_at(int width, int64_t m, int size)
+{
+  return exponent_low_at(width) + (size - 2) * m;
+}
+
 /* Bytes of the data before the padding. */
-CODEC_FN int64_t exponent_used(uint32_t form, int64_t m)
+CODEC_FN int64_t exponent_used(uint32_t form, int64_t m, int size)
 {
   const int width = exponent_width(form);
   return width == EXPONENT_ZEROS ? 0
-         : width == EXPONENT_RAW ? 4 * m
-                                 : exponent_low_at(width) + 3 * m + exponent_escapes(form);
+         : width == EXPONENT_RAW ? size * m
+                                 : exponent_high_at(width, m, size) + m + exponent_escapes(form);
 }
 
-CODEC_FN int64_t exponent_data_bytes(uint32_t form, int64_t m)
+CODEC_FN int64_t exponent_data_bytes(uint32_t form, int64_t m, int size)
 {
-  return exponent_round(exponent_used(form, m));
+  return exponent_round(exponent_used(form, m, size));
 }
 
 /* The width that takes the fewest bytes, the smallest of several. */
-CODEC_FN uint32_t exponent_form(const struct exponent_stats *s, int64_t m)
+CODEC_FN uint32_t exponent_form(const struct exponent_stats *s, int64_t m, int size)
 {
   int best = EXPONENT_WHOLE;
   uint32_t least = EXPONENT_WHOLE * EXPONENT_LANES * 4, escapes = 0;
@@ -139,22 +146,22 @@ CODEC_FN uint32_t exponent_form(const struct exponent_stats *s, int64_t m)
     escapes = 0;
   }
   const uint32_t form = (uint32_t)best | s->largest << 8 | escapes << 16;
-  return exponent_data_bytes(form, m) < exponent_round(4 * m) ? form : EXPONENT_RAW;
+  return exponent_data_bytes(form, m, size) < exponent_round(size * m) ? form : EXPONENT_RAW;
 }
 
 /* Whether an entry describes data of m elements within `bytes` bytes. */
-CODEC_FN bool exponent_is_valid(struct exponent_entry entry, int64_t m, int64_t first,
+CODEC_FN bool exponent_is_valid(struct exponent_entry entry, int64_t m, int size, int64_t first,
                                 int64_t bytes)
 {
   const int64_t at = (int64_t)entry.at * EXPONENT_ALIGN;
   return exponent_width(entry.form) <= EXPONENT_ZEROS && exponent_escapes(entry.form) <= m &&
-         at >= first && at <= bytes && exponent_data_bytes(entry.form, m) <= bytes - at;
+         at >= first && at <= bytes && exponent_data_bytes(entry.form, m, size) <= bytes - at;
 }
 
-CODEC_FN bool exponent_header_is_valid(const struct exponent_header *header, int64_t n)
+CODEC_FN bool exponent_header_is_valid(const struct exponent_header *header, int64_t n, int size)
 {
   return header->magic == EXPONENT_MAGIC && header->n == n &&
-         header->bytes >= exponent_table_bytes(n) && header->bytes <= exponent_bytes(n);
+         header->bytes >= exponent_table_bytes(n) && header->bytes <= exponent_bytes(n, size);
 }
 
 CODEC_FN uint32_t exponent_join(uint32_t exponent, uint32_t high, uint32_t low)

@@ -26,7 +26,7 @@ INLINE uint32_t count_far(const uint32_t *word, uint32_t largest, uint32_t least
   return sum;
 }
 
-static uint32_t exponent_measure(int64_t m, const float *x)
+static uint32_t exponent_measure(int64_t m, int size, const uint32_t *x)
 {
   uint32_t word[EXPONENT_BLOCK], largest[EXPONENT_LANES] = {0}, any[EXPONENT_LANES] = {0};
   struct exponent_stats s = {0};
@@ -45,7 +45,7 @@ static uint32_t exponent_measure(int64_t m, const float *x)
   fill_exponents(m, s.largest, word);
   for (int width = 1; width < EXPONENT_WHOLE; width++)
     s.far[width] = count_far(word, s.largest, (1u << width) - 1);
-  return exponent_form(&s, m);
+  return exponent_form(&s, m, size);
 }
 
 /* Planes of codes, and for each lane which elements have an escape. */
@@ -68,23 +68,25 @@ INLINE void pack_planes(uint32_t form, const uint32_t *word, uint32_t *planes, u
   }
 }
 
-static void exponent_pack(uint32_t form, int64_t m, const float *x, void *to)
+static void exponent_pack(uint32_t form, int64_t m, int size, const uint32_t *x, void *to)
 {
   const int width = exponent_width(form);
   uint32_t word[EXPONENT_BLOCK], escaped[EXPONENT_LANES] = {0};
-  const int64_t used = exponent_used(form, m);
+  const int64_t used = exponent_used(form, m, size);
   char *data = to;
   memset(data + used, 0, (size_t)(exponent_round(used) - used));
-  if (width > EXPONENT_WHOLE) {
+  if (width > EXPONENT_WHOLE && size == 4)
     memcpy(to, x, (size_t)used);
+  for (int64_t i = 0; width == EXPONENT_RAW && size == 2 && i < m; i++)
+    ((uint16_t *)to)[i] = (uint16_t)(x[i] >> 16);
+  if (width > EXPONENT_WHOLE)
     return;
-  }
   memcpy(word, x, (size_t)m * sizeof *x);
   fill_exponents(m, exponent_largest(form), word);
   pack_planes(form, word, to, escaped);
   uint16_t *low = (uint16_t *)(void *)(data + exponent_low_at(width));
-  uint8_t *high = (uint8_t *)(low + m), *rest = high + m;
-  for (int64_t i = 0; i < m; i++)
+  uint8_t *high = (uint8_t *)(data + exponent_high_at(width, m, size)), *rest = high + m;
+  for (int64_t i = 0; size == 4 && i < m; i++)
     low[i] = (uint16_t)word[i];
   for (int64_t i = 0; i < m; i++)
     high[i] = (uint8_t)((word[i] >> 24 & 0x80) | (word[i] >> 16 & 0x7f));
@@ -115,14 +117,17 @@ INLINE void unpack_codes(int width, const uint32_t *planes, uint32_t largest, ui
 }
 
 /* False: the data have another number of escapes than the form says, and out is not written. */
-static bool exponent_unpack(uint32_t form, int64_t m, const void *from, float *out)
+static bool exponent_unpack(uint32_t form, int64_t m, int size, const void *from, uint32_t *out)
 {
   const int width = exponent_width(form);
   const char *data = from;
   uint32_t word[EXPONENT_BLOCK], escapes = 0;
   if (width > EXPONENT_WHOLE) {
     memset(out, 0, (size_t)m * sizeof *out);
-    memcpy(out, from, (size_t)exponent_used(form, m));
+    if (size == 4)
+      memcpy(out, from, (size_t)exponent_used(form, m, size));
+    for (int64_t i = 0; width == EXPONENT_RAW && size == 2 && i < m; i++)
+      out[i] = (uint32_t)((const uint16_t *)from)[i] << 16;
     return true;
   }
   for (int l = 0; l < EXPONENT_LANES; l++)
@@ -130,13 +135,14 @@ static bool exponent_unpack(uint32_t form, int64_t m, const void *from, float *o
   if (escapes != exponent_escapes(form))
     return false;
   const uint16_t *low = (const uint16_t *)(const void *)(data + exponent_low_at(width));
-  const uint8_t *high = (const uint8_t *)(low + m), *rest = high + m;
+  const uint8_t *high = (const uint8_t *)(data + exponent_high_at(width, m, size)),
+                *rest = high + m;
   unpack_codes(width, from, exponent_largest(form), word);
   for (int l = 0; l < EXPONENT_LANES; l++)
     for (uint32_t left = escapes_of_lane(width, from, l); left; left &= left - 1)
       word[__builtin_ctz(left) * EXPONENT_LANES + l] = *rest++;
   for (int64_t i = 0; i < m; i++)
-    word[i] = exponent_join(word[i], high[i], low[i]);
+    word[i] = exponent_join(word[i], high[i], size == 4 ? low[i] : 0);
   memcpy(out, word, (size_t)m * sizeof *out);
   return true;
 }

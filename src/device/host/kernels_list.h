@@ -67,12 +67,12 @@ KERNEL(void, dequantise,
        (const struct quantise *op, int parts, int64_t stride, struct quant_frame from,
         enum quant_mode mode, int64_t m, float *out))
 
-/* One block of a message (compress/rule/exponent.h) of m elements: its form, its data of that
- * form, and the elements from these. The last one is false, and writes nothing, if the data
- * do not fit the form. */
-KERNEL(uint32_t, exponent_measure, (int64_t m, const float *x))
-KERNEL(void, exponent_pack, (uint32_t form, int64_t m, const float *x, void *to))
-KERNEL(bool, exponent_unpack, (uint32_t form, int64_t m, const void *from, float *out))
+/* One block of a message (compress/rule/exponent.h) of m elements of `size` bytes: its form, its
+ * data of that form, and the elements from these. The last one is false, and writes nothing, if
+ * the data do not fit the form. */
+KERNEL(uint32_t, exponent_measure, (int64_t m, int size, const uint32_t *x))
+KERNEL(void, exponent_pack, (uint32_t form, int64_t m, int size, const uint32_t *x, void *to))
+KERNEL(bool, exponent_unpack, (uint32_t form, int64_t m, int size, const void *from, uint32_t *out))
 
 /* Low-rank messages (compress/rule/lowrank.h). x has n elements, followed by zeros.
  * sum[rank][block] = C^T M of `rows` rows of x, with coefficients c[rows][rank] */
