@@ -79,9 +79,6 @@ enum status device_check_matmul(const struct matmul *op)
     return status_set(
         STATUS_INTERNAL,
         "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
-  if (op->add && epilogue && op->epilogue != EPILOGUE_BIAS)
-    return status_set(STATUS_INTERNAL,
-                      "a matrix product that goes through an activation cannot add another matrix");
   if ((op->scale != 0 || op->add_scale != 0) && (op->accumulate || epilogue))
     return status_set(STATUS_INTERNAL,
                       "a matrix product that accumulates or has an epilogue cannot be scaled");

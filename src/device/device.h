@@ -68,10 +68,9 @@ struct matmul {
   void *c;
   enum epilogue epilogue; /* with accumulate: NONE only */
   const void *bias;
-  void *aux; /* m x n, ld = ldc */
-  const void
-      *add; /* NULL, or m x n elements of c's type with ld = ldc, which are added after the product
-               and its bias. Only with epilogue NONE or BIAS, and without accumulate. May be c. */
+  void *aux;       /* m x n, ld = ldc */
+  const void *add; /* NULL, or m x n elements of c's type with ld = ldc, added to the product and
+                      its bias, before an activation. Not with accumulate. May be c. */
   float scale, add_scale; /* factors of the product and of `add`, 0: 1. NONE, without accumulate */
   /* Scales of operands in fp8 (device/fp8.h), if the device has model.fp8. Without them both
    * operands are in the compute type. a is m x k, in tiles. b is n x k, in blocks, with trans_b and

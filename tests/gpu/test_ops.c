@@ -83,33 +83,40 @@ static void check_matmul(int64_t m, int64_t n, int64_t k, const struct product *
   forget();
 }
 
-/* c = ab + bias + other, or 2.5 ab - 0.75 other; the other matrix may be c itself. */
-static void check_matmul_add(int64_t m, int64_t n, int64_t k, bool with_bias, bool onto_itself,
-                             int64_t wider)
+/* c = ab + other and the epilogue, or 2.5 ab - 0.75 other; the other matrix may be c itself. */
+static void check_matmul_add(int64_t m, int64_t n, int64_t k, enum epilogue epilogue,
+                             bool onto_itself, int64_t wider)
 {
-  struct twin a = input(m * k), b = input(n * k), bias = input(n), other = input(m * (n + wider)),
-              c = output(m * (n + wider));
+  const int64_t all = m * (n + wider);
+  const bool gelu = epilogue == EPILOGUE_BIAS_GELU;
+  struct twin a = input(m * k), b = input(n * k), bias = input(n), other = input(all),
+              aux = epilogue == EPILOGUE_DGELU ? input(all) : output(all), c = output(all);
   struct matmul op = {
       .m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = n + wider};
-  op.epilogue = with_bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
-  if (!with_bias)
+  op.epilogue = epilogue;
+  if (epilogue == EPILOGUE_NONE)
     op.scale = 2.5f, op.add_scale = -0.75f;
   clear(&c);
+  if (epilogue != EPILOGUE_DGELU)
+    clear(&aux);
   for (const struct side *s = sides; s < sides + 2; s++) {
-    op.a = AT(a), op.b = AT(b), op.bias = AT_IF(with_bias, bias), op.add = AT(other);
+    op.a = AT(a), op.b = AT(b), op.bias = AT_IF(gelu || epilogue == EPILOGUE_BIAS, bias);
+    op.add = AT(other), op.aux = AT_IF(epilogue >= EPILOGUE_BIAS_GELU, aux);
     op.c = at(s, onto_itself ? &other : &c);
     must(s->ops->matmul(s->lane, &op));
   }
-  EXPECT_SAME("a sum with a product", onto_itself ? &other : &c);
+  expect_same("a sum with a product",
+              (const struct twin *[]){onto_itself ? &other : &c, gelu ? &aux : NULL, NULL});
   forget();
 }
 
 GPU_TEST(test_matmul_add)
 {
-  for (int bits = 0; bits < 8; bits++) {
-    check_matmul_add(256, 128, 192, bits & 1, bits & 2, bits & 4 ? 64 : 0);
-    check_matmul_add(64, 101, 33, bits & 1, bits & 2, bits & 4 ? 27 : 0);
-  }
+  for (enum epilogue e = EPILOGUE_NONE; e <= EPILOGUE_DGELU; e++)
+    for (int bits = 0; bits < 4; bits++) {
+      check_matmul_add(256, 128, 192, e, bits & 1, bits & 2 ? 64 : 0);
+      check_matmul_add(64, 101, 33, e, bits & 1, bits & 2 ? 27 : 0);
+    }
 }
 
 /* m x k by k x n, with rows next to each other, on the GPU. */
@@ -127,9 +134,7 @@ GPU_TEST(test_matmul_refusals)
   struct matmul op = product_there(64, 64, 64, &a, &b, &c);
   op.accumulate = true, op.add = b.there;
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
-  op.accumulate = false, op.epilogue = EPILOGUE_BIAS_GELU;
-  assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
-  op.add = NULL, op.scale = 2;
+  op.accumulate = false, op.epilogue = EPILOGUE_BIAS_GELU, op.add = NULL, op.scale = 2;
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
 }
 

@@ -109,6 +109,8 @@ static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t colu
                          int64_t columns)
 {
   const struct matmul *op = job->op;
+  const bool activates =
+      op->epilogue == EPILOGUE_BIAS_GELU || op->epilogue == EPILOGUE_DGELU; /* what is added, too */
   const float share = job->add && op->add_scale ? op->add_scale : 1;
   const float scale = (op->scale ? op->scale : 1) / share; /* before the sum is scaled by share */
   if (op->epilogue == EPILOGUE_NONE && !job->add && scale == 1)
@@ -116,17 +118,20 @@ static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t colu
   for (int64_t r = row; r < row + rows; r++) {
     float *c = (float *)op->c + r * op->ldc + column,
           *aux = op->aux ? (float *)op->aux + r * op->ldc + column : NULL;
-    const float *bias = op->bias ? (const float *)op->bias + column : NULL;
+    const float *bias = op->bias ? (const float *)op->bias + column : NULL,
+                *add = job->add ? job->add + r * job->add_ld + column : NULL;
     if (scale != 1)
       job->kernels->scale(columns, scale, c);
+    if (add && activates)
+      job->kernels->add(columns, c, add, c);
     if (op->epilogue == EPILOGUE_BIAS)
       job->kernels->add(columns, c, bias, c);
     else if (op->epilogue == EPILOGUE_BIAS_GELU)
       job->kernels->bias_gelu(columns, bias, aux, c);
     else if (op->epilogue == EPILOGUE_DGELU)
       job->kernels->dgelu(columns, aux, c);
-    if (job->add)
-      job->kernels->add(columns, c, job->add + r * job->add_ld + column, c);
+    if (add && !activates)
+      job->kernels->add(columns, c, add, c);
     if (share != 1)
       job->kernels->scale(columns, share, c);
   }
@@ -311,6 +316,7 @@ static void run_onto_itself(struct lane *lane, const struct matmul *op, float *r
       part.b = (const float *)op->b + (op->trans_b ? column * op->ldb : column);
       part.c = (float *)op->c + row * op->ldc + column;
       part.bias = op->bias ? (const float *)op->bias + column : NULL;
+      part.aux = op->aux ? (float *)op->aux + row * op->ldc + column : NULL;
       for (int64_t r = 0; r < part.m; r++)
         memcpy(room + r * part.n, (const float *)part.c + r * op->ldc,
                (size_t)part.n * sizeof *room);
