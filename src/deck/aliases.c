@@ -121,8 +121,12 @@ const struct option_alias deck_aliases[] = {
     {"early_stopping early_stopping_patience patience", "run.steps",
      "a run trains this number of steps; a file STOP in run.dir ends it earlier"},
     {"profile profiler", "train.trace"},
-    {"lora lora_r lora_rank peft", "train.freeze",
-     "Sluice trains parameters or freezes them; it has no adapters"},
+    {"lora_r peft use_peft", "lora.rank"},
+    {"lora_alpha", "lora.alpha"},
+    {"lora_target lora_target_modules target_modules lora_attn_modules", "lora.targets",
+     "patterns of whole names, such as [*.q_proj.weight]"},
+    {"use_rslora", "lora.rslora"},
+    {"lora_dropout", NULL, "adapters have no dropout, so leave it out"},
     {0},
 };
 // clang-format on

@@ -41,6 +41,11 @@ static const struct state_row states_of[OPTIM_COUNT][RULE_STATES] = {
 enum { CODEC_ROWS(CODEC_CHOICE) };
 static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) NULL};
 #define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT)
+#define FROZEN_TEXTS                                                                               \
+  " With fp8 and nf4, parameters other than the weight matrices of blocks are in bf16.\n"          \
+  "  fp32  4 bytes\n  bf16  2 bytes\n"                                                             \
+  "  fp8  8-bit floats with 3 bits of mantissa, a scale per 256 elements\n"                        \
+  "  nf4  QLoRA's NormalFloat4, 4 bits, a largest magnitude per 64 elements"
 static const char *const frozen_types[] = {"fp32", "bf16", "fp8", "nf4", NULL};
 static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
 
@@ -170,16 +175,26 @@ const struct option deck_table[] = {
     {CHOICE(train.frozen, "fp32", frozen_types), .effect = EFFECT_MATH,
      .text = "Data type in which frozen parameters are kept. They are rounded to it before the "
              "first step, and checkpoints contain the rounded values. If the run computes in "
-             "bf16, bf16 does not change what is learned. With fp8 and nf4, parameters other than "
-             "the weight matrices of blocks are in bf16.\n"
-             "  fp32  4 bytes\n"
-             "  bf16  2 bytes\n"
-             "  fp8  8-bit floats with 3 bits of mantissa, a scale per 256 elements\n"
-             "  nf4  QLoRA's NormalFloat4, 4 bits, a largest magnitude per 64 elements"},
+             "bf16, bf16 does not change what is learned." FROZEN_TEXTS},
     {KEY(INTS, train.trace, "[]"), .least = 0, .most = INFINITY, .count = 2, .unit = "steps",
      .example = "[10, 13]", .unhashed = true,
      .text = "Steps to trace, counted from 0. [10, 13] "
              "traces steps 10, 11 and 12, which the log calls 11, 12 and 13."},
+
+    {INT(lora.rank, "0", 0, 1 << 16), .example = "16",
+     .text = "Rank r of low-rank adapters. 0: none. Only the adapters are trained, two matrices A "
+             "[r, in] and B [out, r] for each targeted matrix W: y = W x + s B A x, where s is "
+             "alpha / r."},
+    {REAL(lora.alpha, "0", 0, 1e6), .effect = EFFECT_MATH, .example = "32",
+     .text = "Alpha of adapters. 0: twice the rank, as in most recipes. PEFT's own default is 8."},
+    {KEY(STRINGS, lora.targets, "[]"), .example = "[model.layers.*.q_proj.weight]",
+     .text = "Weight matrices that get adapters. Items are as in train.freeze, and name matrices "
+             "of blocks. Empty: all of these."},
+    {KEY(BOOL, lora.rslora, "false"), .effect = EFFECT_MATH,
+     .text = "Divide alpha by the square root of the rank (rsLoRA)."},
+    {CHOICE(lora.base, "bf16", frozen_types), .effect = EFFECT_MATH,
+     .text = "Data type of the base if lora.rank is not 0. All parameters except adapters are "
+             "rounded to it, as by train.frozen." FROZEN_TEXTS},
 
     {KEY(STRINGS, data.train, ""), .path = true, .example = "data/first",
      .text = "Folder of training token shards, from sluice prepare. A list of folders is a mixture "
@@ -922,6 +937,13 @@ static enum status check_pairs(const struct deck *deck)
       {deck->train.frozen && deck->train.freeze.n == 0,
        "{train.frozen} is {train.frozen=}, but {train.freeze} is empty: name the parameters that "
        "are not trained, or leave it out"},
+      {deck->lora.rank > 0 && deck->train.freeze.n > 0,
+       "{train.freeze} is {train.freeze=}, but with {lora.rank} = {lora.rank=} only adapters are "
+       "trained: leave it out, or choose matrices by lora.targets"},
+      {deck->lora.rank == 0 &&
+           (deck->lora.alpha > 0 || deck->lora.targets.n > 0 || deck->lora.rslora),
+       "{lora.rank} is {lora.rank=}, so there are no adapters: set it, or leave out all keys of "
+       "lora"},
       {deck->compress.difference && deck->compress.weights.codec == CHOICE_none,
        "{compress.weights.delta} is true, but {compress.weights.codec} is none, so whole "
        "parameters are sent: choose a codec, or leave it out"},
@@ -1218,7 +1240,15 @@ bool deck_counts(const struct deck *deck)
 
 const char *deck_frozen(const struct deck *deck)
 {
-  return deck->train.frozen ? frozen_types[deck->train.frozen] : NULL;
+  const int type = deck->lora.rank > 0 ? deck->lora.base : deck->train.frozen;
+  return type ? frozen_types[type] : NULL;
+}
+
+double deck_lora_scale(const struct deck *deck)
+{
+  const double rank = (double)(deck->lora.rank > 0 ? deck->lora.rank : 1);
+  const double alpha = deck->lora.alpha > 0 ? deck->lora.alpha : 2 * rank;
+  return alpha / (deck->lora.rslora ? sqrt(rank) : rank);
 }
 
 const char *deck_feedback(const struct deck *deck)

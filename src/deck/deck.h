@@ -73,6 +73,13 @@ struct deck {
     struct option_ints trace; /* steps from, to (excluded) */
   } train;
   struct {
+    int64_t rank; /* 0: no adapters */
+    double alpha; /* 0: twice the rank */
+    struct option_strings targets;
+    bool rslora;
+    int base; /* as train.frozen */
+  } lora;
+  struct {
     struct option_strings train, val, weights;
     int64_t batch, sequence, micro_batch;
     enum deck_pack pack;
@@ -200,8 +207,12 @@ bool deck_counts(const struct deck *deck);
 /* The data type of residuals: compress.feedback, NULL: off. */
 const char *deck_feedback(const struct deck *deck);
 
-/* The data type of frozen parameters: train.frozen, NULL: fp32. */
+/* The data type of frozen parameters: train.frozen, or lora.base of a run with adapters. NULL:
+ * fp32. */
 const char *deck_frozen(const struct deck *deck);
+
+/* The factor of B A x: lora.alpha / rank, or over its square root. */
+double deck_lora_scale(const struct deck *deck);
 
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 

@@ -87,8 +87,15 @@ enum status job_model(const struct deck *deck, enum dtype compute, int ranks, st
   struct model_config config = deck->model;
   struct model *model = NULL;
   config.compute = compute;
+  const struct model_lora lora = {.rank = deck->lora.rank,
+                                  .scale = deck_lora_scale(deck),
+                                  .n = deck->lora.targets.n,
+                                  .targets = deck->lora.targets.item};
   enum status status = model_create(&config, &model);
-  status = status ?: model_freeze(model, deck->train.freeze.n, deck->train.freeze.item, ranks);
+  if (!status)
+    status = lora.rank > 0
+                 ? model_adapt(model, &lora, ranks)
+                 : model_freeze(model, deck->train.freeze.n, deck->train.freeze.item, ranks);
   if (!status && deck->run.compute == DECK_COMPUTE_FP8)
     status = model_use_fp8(model, deck->run.fp8_gradients ? FP8_ALL : FP8_PRODUCTS,
                            deck->run.fp8_except.n, deck->run.fp8_except.item);

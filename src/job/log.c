@@ -243,6 +243,18 @@ static void log_groups(const struct job *job)
              input->policy.one_node ? "" : ", some of which span nodes");
 }
 
+/* Adapters need about ten times the rate that suits all parameters, which is 1e-5 to 1e-4 for AdamW
+ * (Schulman et al. 2025, "LoRA Without Regret"). */
+static void log_rate(const struct deck *deck)
+{
+  static const double usual = 1e-4;
+  const bool adamw = deck->optim.name == OPTIM_adamw || deck->optim.name == OPTIM_adamw8bit;
+  if (deck->lora.rank > 0 && adamw && deck->optim.lr < usual)
+    log_info("optim.lr (%s) is %g, a rate for training all parameters: adapters usually need ten "
+             "times that of full training, %g or more",
+             options_where(deck->set, "optim.lr"), deck->optim.lr, usual);
+}
+
 /* The transport, cores and libraries are facts of the machine, for log.txt. */
 static void log_job(const struct job *job, enum job_use use)
 {
@@ -270,6 +282,8 @@ static void log_job(const struct job *job, enum job_use use)
   else if (plan->unit[0].policy.timing == TIMING_IMMEDIATE)
     log_info("units are updated as soon as their gradients are complete");
   log_codecs(job, plan);
+  if (trains)
+    log_rate(job->deck);
 }
 
 void job_log(const struct job *job, enum job_use use)

@@ -241,6 +241,13 @@ static enum status make_initial(const void *arg, struct layout_range range, floa
   return STATUS_OK;
 }
 
+enum status job_state_init_param(const struct job_state *state, int unit, int param,
+                                 const struct io_tensor *tensor, struct layout_range range)
+{
+  const struct initial_param of = {state, unit, param};
+  return job_state_fill(tensor, range, make_initial, &of);
+}
+
 /* Each worker makes its part of every tensor, because an element is a function of its place. */
 static void init_part(void *arg, int worker, int workers)
 {
@@ -255,9 +262,8 @@ static void init_part(void *arg, int worker, int workers)
       team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers,
                  &begin, &end);
       const struct layout_range part = {range.begin + begin, range.begin + end};
-      const struct initial_param of = {all->state, u, p};
       const enum status status =
-          begin < end ? job_state_fill(tensor, part, make_initial, &of) : STATUS_OK;
+          begin < end ? job_state_init_param(all->state, u, p, tensor, part) : STATUS_OK;
       if (status)
         all->status = (int)status;
       progress_add();

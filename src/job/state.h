@@ -61,6 +61,9 @@ void job_state_close(struct job_state *state); /* takes NULL */
 typedef enum status job_state_source(const void *arg, struct layout_range range, float *out);
 enum status job_state_fill(const struct io_tensor *tensor, struct layout_range range,
                            job_state_source *source, const void *arg);
+/* The same with the initial values of a parameter. Local. */
+enum status job_state_init_param(const struct job_state *state, int unit, int param,
+                                 const struct io_tensor *tensor, struct layout_range range);
 /* After job_state_commit() of all ranks: each rank completes its copies, which belong to
  * compress.weights.delta, by the other ranks' parts. Collective. */
 enum status job_state_share_copies(const struct job *job);

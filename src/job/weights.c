@@ -58,7 +58,11 @@ static enum status match_param(const struct model *model, const struct model_par
                                const char *dir, const struct safetensors_folder *folder,
                                const struct st_tensor **out)
 {
-  const struct st_tensor *tensor = find_tensor(model, folder, param->name);
+  const bool adapter = param->kind == PARAM_ADAPTER;
+  const struct st_tensor *tensor = adapter ? NULL : find_tensor(model, folder, param->name);
+  *out = NULL;
+  if (adapter)
+    return STATUS_OK;
   if (!tensor)
     return refuse_missing(param->name, dir, folder);
   if (tensor->ndim != param->ndim ||
@@ -189,14 +193,19 @@ static enum status read_range(const void *tensor, struct layout_range range, flo
   return safetensors_read(tensor, range, out);
 }
 
-/* Tensors of a job are in the order of units and parameters, and so are those that match. */
+/* Tensors of a job are in the order of units and parameters, and so are those that match. A folder
+ * has no adapters, so they get initial values. */
 static enum status read_ranges(struct job_state *state, const struct st_tensor *const *from)
 {
+  const struct model *model = state->job->model;
   enum status status = STATUS_OK;
-  for (int t = 0; t < state->n && !status; t++) {
-    status = job_state_fill(&state->tensor[t], state->tensor[t].range, read_range, from[t]);
-    progress_add();
-  }
+  for (int u = 0, t = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params && !status; p++, t++) {
+      const struct io_tensor *to = &state->tensor[t];
+      status = from[t] ? job_state_fill(to, to->range, read_range, from[t])
+                       : job_state_init_param(state, u, p, to, to->range);
+      progress_add();
+    }
   return status ? status : job_state_commit(state);
 }
 
@@ -255,13 +264,19 @@ static enum status residuals_of(const struct deck *deck, const struct checkpoint
   return STATUS_OK;
 }
 
+/* *adapted: whether it has adapters. */
 static enum status check_saved_deck(const struct job *job, const char *path,
                                     const struct checkpoint_meta *meta, bool moments,
-                                    struct job_state_saved *residuals)
+                                    struct job_state_saved *residuals, bool *adapted)
 {
   struct deck saved = {0};
   enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL)
                            ?: model_source_check(&saved, path, job->deck);
+  *adapted = !status && saved.lora.rank > 0;
+  if (*adapted && job->deck->lora.rank == 0)
+    status = status_usage("%s has adapters, which lora.rank (%s) = 0 would leave out: set the keys "
+                          "lora.* of its deck (sluice ckpt show)",
+                          path, options_where(job->deck->set, "lora.rank"));
   if (!status && moments)
     status = residuals_of(&saved, meta, residuals);
   deck_destroy(&saved);
@@ -282,18 +297,48 @@ static void tell_residuals(const struct job *job, const char *path,
                    : "one rank sends nothing and leaves them out");
 }
 
+/* Initial values of adapters, and the other tensors. */
+static enum status start_adapters(const struct job_state *state, struct io_tensor *others, int *n)
+{
+  const struct model *model = state->job->model;
+  enum status status = STATUS_OK;
+  for (int u = 0, t = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params && !status; p++, t++)
+      if (model->unit[u].param[p].kind == PARAM_ADAPTER)
+        status = job_state_init_param(state, u, p, &state->tensor[t], state->tensor[t].range);
+      else
+        others[(*n)++] = state->tensor[t];
+  return status;
+}
+
+/* `adapted`: the file has adapters. */
+static enum status load_tensors(const struct job_state *state, const char *path, bool adapted,
+                                bool *damaged)
+{
+  struct io_tensor *others = NULL;
+  int n = 0;
+  if (adapted || state->job->model->lora_rank == 0)
+    return checkpoint_load(state->job->comm, path, state->n, state->tensor, damaged);
+  enum status status = mem_new(MEM_META, state->n, &others) ?: start_adapters(state, others, &n);
+  status = comm_agree(state->job->comm, status)
+               ?: checkpoint_load(state->job->comm, path, n, others, damaged);
+  mem_free(others);
+  return status;
+}
+
 static enum status load_checkpoint(struct job *job, const char *path, bool moments, bool *damaged)
 {
   struct checkpoint_meta meta = {0};
   struct job_state *state = NULL;
   struct job_state_saved saved;
+  bool adapted = false;
   enum status status = checkpoint_read_meta(job->comm, path, &meta);
   *damaged = status != STATUS_OK;
   if (!status)
-    status = comm_agree(job->comm, check_saved_deck(job, path, &meta, moments, &saved))
+    status = comm_agree(job->comm, check_saved_deck(job, path, &meta, moments, &saved, &adapted))
            ?: comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
                                             : job_state_open(job, false, false, true, &state))
-           ?: checkpoint_load(job->comm, path, state->n, state->tensor, damaged)
+           ?: load_tensors(state, path, adapted, damaged)
            ?: comm_agree(job->comm, job_state_commit(state))
            ?: job_state_share_copies(job);
   if (!status && moments)

@@ -152,6 +152,7 @@ struct forward_work {
   struct turned turned; /* on top of y and branch, while neither is needed */
   void *activation;     /* [R, F] of SwiGLU, on top of them too */
   struct fp8_room fp8;
+  struct adapter_room adapters;
   void *scratch;
 };
 
@@ -184,6 +185,7 @@ struct backward_work {
   struct fp8_room fp8_down, fp8_up, fp8_attention;
   struct fp8_room fp8_down_weight; /* a: d turned [C, R]; b: the activation turned [F, R] */
   void *dactivation;               /* [R, part_of(F)] */
+  struct adapter_room adapters;
   void *scratch;
 };
 
@@ -221,6 +223,7 @@ static struct forward_work lay_forward(struct carve *from, const struct sizes *n
   carve_beyond(from, &heads);
   carve_beyond(from, &mlp);
   w.fp8 = fp8_carve(from, n->model, &products);
+  w.adapters = adapter_carve(from, n->model, n->R);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
@@ -303,6 +306,7 @@ static struct backward_work lay_backward(struct carve *from, const struct sizes 
   carve_beyond(from, &attention_norm);
   w.fp8_attention = fp8_carve(from, n->model, &attention);
   carve_beyond(from, &mlp);
+  w.adapters = adapter_carve(from, n->model, n->R);
   w.scratch = w.norm.work = carve(from, 0, 0, 0);
   return w;
 }
@@ -418,7 +422,9 @@ static double block_flops(const struct model *model, struct model_shape s)
   const struct model_config *c = &model->config;
   const struct sizes n = sizes_of(model, s);
   double B = (double)s.B, T = (double)s.T, L = (double)c->layers, open = (double)c->window_from;
-  double projections = 2 * B * T * (double)n.C * (double)(n.qkv + n.heads + n.up + n.F);
+  double adapters = model->lora_rank > 0 ? (double)(model->parameters - model->frozen) / L : 0;
+  double projections =
+      2 * B * T * ((double)n.C * (double)(n.qkv + n.heads + n.up + n.F) + adapters);
   double seen = (open * pairs(s, 0) + (L - open) * pairs(s, (double)c->window)) / L;
   return projections + 4 * B * seen * (double)n.heads; /* q k^T and p v */
 }
@@ -547,13 +553,14 @@ static void forward_mlp(const struct run *run, const struct forward_work *w, voi
   const struct block *block = &run->block;
   const struct saved *saved = &run->saved;
   const struct fp8_operand codes = pass->fp8.a;
-  const void *activation = saved->activation, *y = coded(pass, w->y);
+  const bool adapts = block->down.adapter.rank > 0;
+  const void *activation = saved->activation, *y = coded(pass, fused_adapts(&block->up), w->y);
   if (!has(run->model, FEATURE_SWIGLU)) {
     linear_forward(pass, &block->up.part[0], y, NULL, saved->up, saved->activation);
   } else {
-    activation = coded(pass, w->activation);
+    activation = coded(pass, adapts, w->activation);
     fused_forward(pass, &block->up, y, saved->up);
-    if (x_out && pass->fp8.use)
+    if (x_out && !activation)
       PASS_RUN(pass, swiglu_coded, pass->rows, run->n.F, saved->up, codes.code, codes.scale);
     else if (x_out)
       PASS_RUN(pass, swiglu, pass->rows, run->n.F, saved->up, w->activation);
@@ -573,10 +580,11 @@ static enum status block_forward(const struct model_call *call)
                                             call->batch.first, w.scratch);
   if (!cache)
     run.pass = pass_of(&run, w.fp8);
+  run.pass.adapters = w.adapters;
 
   const struct pass *pass = &run.pass;
   const struct block *block = &run.block;
-  void *const y = coded(pass, w.y);
+  void *y = coded(pass, fused_adapts(&block->qkv), w.y);
   norm_forward(pass, &block->norm_1, call->x_in, NULL, NULL, y, w.norm);
   fused_forward(pass, &block->qkv, y, run.saved.qkv);
   turn_heads(&run, cache ? cache->past : 0, &w.turned);
@@ -584,6 +592,7 @@ static enum status block_forward(const struct model_call *call)
     cache_append(pass, cache, &attention);
   PASS_RUN(pass, attention, &attention);
   linear_forward(pass, &block->projection, run.saved.attended, NULL, NULL, w.branch);
+  y = coded(pass, fused_adapts(&block->up), w.y);
   norm_forward(pass, &block->norm_2, call->x_in, w.branch, run.saved.middle, y, w.norm);
   forward_mlp(&run, &w, call->x_out);
   return status;
@@ -594,6 +603,7 @@ static void backward_down(const struct run *run, const struct backward_work *w, 
 {
   const struct pass pass = pass_of(run, w->fp8_down);
   const struct linear *down = &run->block.down;
+  linear_narrow(&pass, down, d);
   linear_backward_input(&pass, down, d, NULL, w->activation);
   PASS_RUN(&pass, swiglu_backward, pass.rows, run->n.F, run->saved.up, w->activation, w->dup,
            w->activation);
@@ -658,6 +668,7 @@ static void backward_mlp(const struct run *run, const struct backward_work *w, v
   else
     backward_down(run, w, d);
   norm_forward(pass, &block->norm_2, run->saved.middle, NULL, NULL, w->mlp_y, w->norm);
+  fused_narrow(pass, &block->up, dup);
   fused_backward_params(pass, &block->up, w->mlp_y, dup);
   if (!pass->fp8.coded)
     fused_code(pass, &block->up, dup);
@@ -729,6 +740,7 @@ static void backward_attention(const struct run *run, const struct attention *at
   backward_heads(run, attention, w);
   fused_code(pass, &block->qkv, w->dqkv);
   norm_forward(pass, &block->norm_1, x_in, NULL, NULL, w->attention_y, w->norm);
+  fused_narrow(pass, &block->qkv, w->dqkv);
   fused_backward_params(pass, &block->qkv, w->attention_y, w->dqkv);
   fused_backward_input(pass, &block->qkv, w->dqkv, w->attention_y);
   norm_backward(pass, &block->norm_1, w->attention_y, x_in, w->norm, true, d);
@@ -740,10 +752,11 @@ static enum status block_backward(const struct model_call *call)
   const struct model_unit *unit = &model->unit[call->unit];
   struct carve room = {.base = call->work}, keep = {.base = call->saved};
   enum status status = STATUS_OK;
-  const struct run run = start_run(call, &status, &keep);
+  struct run run = start_run(call, &status, &keep);
   struct backward_work w = lay_backward(&room, &run.n, unit->fp8);
   const struct attention attention = attention_of(&run.n, call->unit, call->shape, &run.saved,
                                                   &w.turned, call->batch.first, w.scratch);
+  run.pass.adapters = w.adapters;
   if (!call->accumulate)
     status = unit_zero_gaps(unit, call->lane, call->grads);
   if (has(model, FEATURE_SWIGLU))

@@ -64,7 +64,7 @@ enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *co
   for (int u = 0; u < model->units && !status; u++) {
     if (model_block_of(model, u) < 0 || matches(model, u, n, except))
       continue;
-    model->unit[u].fp8 = model->fp8 = use;
+    model->unit[u].fp8 = model->fp8 = model->lora_rank > 0 ? FP8_PRODUCTS : use;
     status = check_unit(&model->unit[u]);
   }
   return status;

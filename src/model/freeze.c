@@ -1,5 +1,11 @@
-/* Marks the parameters that patterns of train.freeze name. */
+/* The choice of what is trained: parameters that no pattern of train.freeze names, or adapters of
+ * matrices that patterns of lora.targets name. */
 #include <fnmatch.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
 
 #include "model/model.h"
 #include "model/unit.h"
@@ -53,4 +59,110 @@ enum status model_freeze(struct model *model, int n, char *const patterns[], int
   if (status == STATUS_OK)
     model->ranks = ranks;
   return status;
+}
+
+/* ---- adapters ---- */
+
+static bool is_matrix(const struct model *model, int u, int p)
+{
+  return model_block_of(model, u) >= 0 && model->unit[u].param[p].kind == PARAM_WEIGHT;
+}
+
+static bool is_target(const struct model *model, const struct model_lora *lora, int u, int p)
+{
+  return is_matrix(model, u, p) &&
+         (lora->n == 0 || matches(&model->unit[u].param[p], lora->n, lora->targets));
+}
+
+static enum status check_target(const struct model *model, char *const pattern[1])
+{
+  const char *matrix = NULL, *other = NULL;
+  for (int u = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++) {
+      const struct model_param *param = &model->unit[u].param[p];
+      const char **const seen = is_matrix(model, u, p) ? &matrix : &other;
+      if (matches(param, 1, pattern) && is_matrix(model, u, p))
+        return STATUS_OK;
+      if (!*seen || (!is_matrix(model, u, p) && matches(param, 1, pattern)))
+        *seen = param->name;
+    }
+  if (other && fnmatch(*pattern, other, 0) == 0)
+    return status_usage("lora.targets: \"%s\" names %s, which is no weight matrix of a block; "
+                        "names of these look like \"%s\"",
+                        *pattern, other, matrix);
+  return status_usage(
+      "lora.targets: no parameter of this model is named \"%s\"; names look like \"%s\"", *pattern,
+      matrix);
+}
+
+static enum status check_rank(const struct model *model, const struct model_lora *lora)
+{
+  for (int u = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++) {
+      const struct model_param *param = &model->unit[u].param[p];
+      const int64_t *shape = param->shape, side = shape[0] < shape[1] ? shape[0] : shape[1];
+      if (is_target(model, lora, u, p) && lora->rank > side)
+        return status_usage("lora.rank is %" PRId64 ", but %s is %s: the rank is at most %" PRId64
+                            ", or leave the matrix out of lora.targets",
+                            lora->rank, param->name, layout_shape_text(2, shape).text, side);
+    }
+  return STATUS_OK;
+}
+
+/* PEFT's initial values: B is zero, and A is uniform as the weights of nn.Linear, which is Kaiming
+ * uniform with a = sqrt(5). */
+static enum status describe_adapter(const struct model *model, const struct model_param *matrix,
+                                    int64_t rank, struct model_param *out)
+{
+  const bool transposed = model_is_transposed(model);
+  const int64_t in = matrix->shape[transposed], width = matrix->shape[!transposed];
+  const int stem = (int)(strrchr(matrix->name, '.') - matrix->name);
+  const struct model_param both = {.kind = PARAM_ADAPTER, .ndim = 2};
+  out[0] = out[1] = both;
+  out[0].name = mem_printf("%.*s.lora_A.weight", stem, matrix->name);
+  out[0].shape[0] = out[1].shape[1] = rank;
+  out[0].shape[1] = in;
+  out[0].init = INIT_UNIFORM;
+  out[0].std = (float)(1 / sqrt((double)in));
+  out[1].name = mem_printf("%.*s.lora_B.weight", stem, matrix->name);
+  out[1].shape[0] = width;
+  return out[0].name && out[1].name ? STATUS_OK : STATUS_MEMORY;
+}
+
+static enum status adapt_unit(struct model *model, const struct model_lora *lora, int u)
+{
+  struct model_unit *unit = &model->unit[u];
+  const int before = unit->params;
+  int at = before, targets = 0;
+  for (int p = 0; p < before; p++)
+    targets += is_target(model, lora, u, p);
+  enum status status = unit_grow(unit, 2 * targets);
+  for (int p = 0; p < before && !status; p++) {
+    struct model_param *const param = &unit->param[p];
+    param->frozen = true;
+    model->frozen += unit->layout.elements[p];
+    if (!is_target(model, lora, u, p))
+      continue;
+    param->adapter = at;
+    status = describe_adapter(model, param, lora->rank, &unit->param[at]);
+    model->parameters += lora->rank * (param->shape[0] + param->shape[1]);
+    at += 2;
+  }
+  return status;
+}
+
+enum status model_adapt(struct model *model, const struct model_lora *lora, int ranks)
+{
+  enum status status = STATUS_OK;
+  for (int i = 0; i < lora->n && !status; i++)
+    status = check_target(model, &lora->targets[i]);
+  status = status ?: check_rank(model, lora);
+  for (int u = 0; u < model->units && !status; u++)
+    status = adapt_unit(model, lora, u) ?: unit_pack(&model->unit[u], ranks);
+  if (status)
+    return status;
+  model->ranks = ranks;
+  model->lora_rank = lora->rank;
+  model->lora_scale = (float)lora->scale;
+  return STATUS_OK;
 }

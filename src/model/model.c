@@ -50,14 +50,16 @@ void model_init_param(const struct model *model, uint64_t seed, int u, int p,
                       struct layout_range range, float *out)
 {
   const struct model_param *param = &model->unit[u].param[p];
+  const struct rng_key key = rng_key_make(seed, param->name);
   int64_t n = range.end - range.begin;
   if (param->init == INIT_NORMAL) {
-    rng_fill_normal(rng_key_make(seed, param->name), 0, (uint64_t)range.begin, n, 0, param->std,
-                    out);
+    rng_fill_normal(key, 0, (uint64_t)range.begin, n, 0, param->std, out);
     return;
   }
   for (int64_t i = 0; i < n; i++)
-    out[i] = param->init == INIT_ONE;
+    out[i] = param->init == INIT_UNIFORM
+                 ? param->std * (float)(2 * rng_uniform(key, 0, (uint64_t)(range.begin + i)) - 1)
+                 : (float)(param->init == INIT_ONE);
 }
 
 size_t model_stream_bytes(const struct model *model, struct model_shape s)

@@ -17,8 +17,8 @@
 #include "layout/layout.h"
 #include "model/rule/config.h"
 
-enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING };
-enum param_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+enum param_kind { PARAM_WEIGHT, PARAM_BIAS, PARAM_NORM, PARAM_EMBEDDING, PARAM_ADAPTER };
+enum param_init { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_UNIFORM };
 
 struct model_param {
   char *name; /* Hugging Face's: "transformer.h.0.attn.c_attn.weight" */
@@ -26,8 +26,9 @@ struct model_param {
   int ndim;
   int64_t shape[LAYOUT_MAX_DIMS];
   enum param_init init;
-  float std;   /* INIT_NORMAL */
-  bool frozen; /* by model_freeze() */
+  float std;   /* INIT_NORMAL; INIT_UNIFORM: from -std to std */
+  bool frozen; /* by model_freeze() or model_adapt() */
+  int adapter; /* of a matrix of a block: A of its adapter, and the next one is B; 0: it has none */
 };
 
 /* Products of a block that are in fp8 (device/fp8.h). */
@@ -59,7 +60,9 @@ struct model {
   int64_t parameters; /* elements, tied ones once */
   int64_t frozen;     /* of them */
   enum fp8_use fp8;   /* of some units, the others have nothing in fp8 */
-  float *inv_freq;    /* [D / 2] rotary frequencies, scaled; NULL without rotary positions */
+  int64_t lora_rank;  /* of all adapters; 0: there are none */
+  float lora_scale;
+  float *inv_freq; /* [D / 2] rotary frequencies, scaled; NULL without rotary positions */
 };
 
 /* The first unit of a block, and the block of a unit (-1: it is of none). `blocks` has the unit
@@ -200,8 +203,24 @@ enum status model_create(const struct model_config *config, struct model **out);
  * naming the pattern, if it matches nothing or if all parameters would be frozen. With n = 0 it
  * only packs. Call it before any plan is made. Local. */
 enum status model_freeze(struct model *model, int n, char *const patterns[], int ranks);
+
+/* Low-rank adapters of matrices of blocks: y = W x + scale B (A x). Hu et al. 2021, "LoRA",
+ * arXiv:2106.09685. */
+struct model_lora {
+  int64_t rank; /* from 1 to the shorter side of each matrix */
+  double scale;
+  int n; /* patterns of names, as of model_freeze(); 0: all weight matrices of blocks */
+  char *const *targets;
+};
+/* Adds two trained parameters to each matrix that a pattern names, and freezes all others. Their
+ * names are PEFT's without its prefix: "model.layers.0.self_attn.q_proj.lora_A.weight" [rank, in]
+ * and "...lora_B.weight" [out, rank], also where the matrix is [in, out]. They come after the other
+ * parameters of their unit. Packs every unit for `ranks` ranks. STATUS_USAGE, naming it: a pattern
+ * names no matrix of a block, or the rank exceeds a side. Instead of model_freeze(). Local. */
+enum status model_adapt(struct model *model, const struct model_lora *lora, int ranks);
 void model_destroy(struct model *model); /* takes NULL */
-/* Lets blocks compute `use` in fp8, except blocks whose names match one of the patterns. A pattern
+/* Lets blocks compute `use` in fp8, except blocks whose names match one of the patterns. With
+ * adapters no weight in fp8 has a gradient, so FP8_ALL is FP8_PRODUCTS. A pattern
  * is for fnmatch(3), such as "h.1*". "first:K" and "last:K" match the first and the last K blocks.
  * Embedding, head, norms and attention keep the compute type.
  * STATUS_USAGE: a pattern matches no block, or a weight's rows or columns are no multiple of

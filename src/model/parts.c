@@ -67,11 +67,44 @@ void *flat_grad(const struct flat *flat, int p)
   return (char *)flat->grads + (size_t)flat->unit->layout.offset[p] * GRADIENT_BYTES;
 }
 
-/* Of matrices only those of blocks may be [in, out]. */
+bool model_is_transposed(const struct model *model)
+{
+  return !(model->architecture->features & FEATURE_CONV1D);
+}
+
 static bool is_transposed(const struct flat *flat)
 {
   const int unit = (int)(flat->unit - flat->model->unit);
-  return unit == flat->model->head || !(flat->model->architecture->features & FEATURE_CONV1D);
+  return unit == flat->model->head || model_is_transposed(flat->model);
+}
+
+/* Elements between rows of t = s A x, so that rows are aligned for any rank. */
+static int64_t adapter_stride(int64_t rank)
+{
+  enum { ALIGN = 8 };
+  return (rank + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+struct adapter_room adapter_carve(struct carve *from, const struct model *model, int64_t rows)
+{
+  const int64_t stride = adapter_stride(model->lora_rank);
+  const size_t element = dtype_size(model->config.compute);
+  void *const t = carve(from, rows, stride, element);
+  return (struct adapter_room){t, carve(from, rows, FUSED_MOST * stride, element)};
+}
+
+static struct adapter adapter_bind(const struct flat *flat, int weight)
+{
+  const int a = flat->unit->param[weight].adapter;
+  if (a == 0)
+    return (struct adapter){0};
+  return (struct adapter){.rank = flat->model->lora_rank,
+                          .stride = adapter_stride(flat->model->lora_rank),
+                          .scale = flat->model->lora_scale,
+                          .a = flat_param(flat, a),
+                          .b = flat_param(flat, a + 1),
+                          .da = flat_grad(flat, a),
+                          .db = flat_grad(flat, a + 1)};
 }
 
 struct linear linear_bind(const struct flat *flat, int weight, int bias)
@@ -88,7 +121,8 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias)
                          .whole = flat_param(flat, weight),
                          .weight_scale = flat->scales ? beside_scales(flat, weight) : NULL,
                          .dweight = flat_grad(flat, weight),
-                         .dbias = flat_grad(flat, bias)};
+                         .dbias = flat_grad(flat, bias),
+                         .adapter = adapter_bind(flat, weight)};
 }
 
 /* Tiles have a scale per 128 elements. Blocks have fewer, also with the rest up to the pitch. */
@@ -260,8 +294,128 @@ static void gradient_product(const struct pass *pass, struct matmul op, bool b_i
   multiply_coded(pass, op, a, b);
 }
 
-void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
-                    void *pre, void *y)
+/* t = s x A^T. */
+static void adapter_narrow(const struct pass *pass, const struct linear *l, const void *x)
+{
+  const struct adapter *adapter = &l->adapter;
+  const struct matmul op = {.m = pass->rows,
+                            .n = adapter->rank,
+                            .k = l->in,
+                            .tile = pass->tile,
+                            .trans_b = true,
+                            .a = x,
+                            .lda = l->in,
+                            .b = adapter->a,
+                            .ldb = l->in,
+                            .c = pass->adapters.t,
+                            .ldc = adapter->stride,
+                            .scale = adapter->scale};
+  PASS_RUN(pass, matmul, &op);
+}
+
+/* y = s x A^T B^T + add, or += without `add`. */
+static void adapter_forward(const struct pass *pass, const struct linear *l, const void *x,
+                            const void *add, bool accumulate, void *y)
+{
+  const struct adapter *adapter = &l->adapter;
+  const struct matmul op = {.m = pass->rows,
+                            .n = l->out,
+                            .k = adapter->rank,
+                            .tile = pass->tile,
+                            .trans_b = true,
+                            .accumulate = accumulate,
+                            .a = pass->adapters.t,
+                            .lda = adapter->stride,
+                            .b = adapter->b,
+                            .ldb = adapter->rank,
+                            .c = y,
+                            .ldc = l->y_stride,
+                            .add = add};
+  adapter_narrow(pass, l, x);
+  PASS_RUN(pass, matmul, &op);
+}
+
+/* Elements between rows of dt, which holds those of all parts. */
+static int64_t dt_stride(const struct adapter *adapter)
+{
+  return FUSED_MOST * adapter->stride;
+}
+
+static const void *dt_of(const struct pass *pass, const struct adapter *adapter)
+{
+  return element_at(pass->adapters.dt, adapter->part * adapter->stride, pass->type);
+}
+
+void linear_narrow(const struct pass *pass, const struct linear *l, const void *dy)
+{
+  const struct adapter *adapter = &l->adapter;
+  const struct matmul op = {.m = pass->rows,
+                            .n = adapter->rank,
+                            .k = l->out,
+                            .tile = pass->tile,
+                            .a = dy,
+                            .lda = l->y_stride,
+                            .b = adapter->b,
+                            .ldb = adapter->rank,
+                            .c = (void *)dt_of(pass, adapter),
+                            .ldc = dt_stride(adapter),
+                            .scale = adapter->scale};
+  if (adapter->rank)
+    PASS_RUN(pass, matmul, &op);
+}
+
+/* dB = dy^T t, dA = dt^T x. */
+static void adapter_backward_params(const struct pass *pass, const struct linear *l, const void *x,
+                                    const void *dy)
+{
+  const struct adapter *adapter = &l->adapter;
+  struct matmul op = {.m = l->out,
+                      .n = adapter->rank,
+                      .k = pass->rows,
+                      .tile = pass->tile,
+                      .trans_a = true,
+                      .accumulate = pass->accumulate,
+                      .a = dy,
+                      .lda = l->y_stride,
+                      .b = pass->adapters.t,
+                      .ldb = adapter->stride,
+                      .c = adapter->db,
+                      .ldc = adapter->rank};
+  if (!adapter->db)
+    return;
+  adapter_narrow(pass, l, x);
+  PASS_RUN(pass, matmul, &op);
+  op.m = adapter->rank;
+  op.n = op.ldb = op.ldc = l->in;
+  op.a = dt_of(pass, adapter);
+  op.lda = dt_stride(adapter);
+  op.b = x;
+  op.c = adapter->da;
+  PASS_RUN(pass, matmul, &op);
+}
+
+/* dx (= or +=) dt A. */
+static void adapter_backward_input(const struct pass *pass, const struct linear *l, bool accumulate,
+                                   void *dx)
+{
+  const struct adapter *adapter = &l->adapter;
+  const struct matmul op = {.m = pass->rows,
+                            .n = l->in,
+                            .k = adapter->rank,
+                            .tile = pass->tile,
+                            .accumulate = accumulate,
+                            .a = dt_of(pass, adapter),
+                            .lda = dt_stride(adapter),
+                            .b = adapter->a,
+                            .ldb = l->in,
+                            .c = dx,
+                            .ldc = l->in};
+  PASS_RUN(pass, matmul, &op);
+}
+
+/* Without the adapter. */
+static void whole_forward(const struct pass *pass, const struct linear *l, const void *x,
+                          const void *add, void *pre, void *y)
 {
   const struct matmul op = {.m = pass->rows,
                             .n = l->out,
@@ -283,6 +437,14 @@ void linear_forward(const struct pass *pass, const struct linear *l, const void 
   product(pass, op, l);
 }
 
+void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
+                    void *pre, void *y)
+{
+  if (l->adapter.rank)
+    adapter_forward(pass, l, x, add, false, y);
+  whole_forward(pass, l, x, l->adapter.rank ? y : add, pre, y);
+}
+
 static void weight_gradient(const struct pass *pass, const struct linear *l, const void *x,
                             const void *dy)
 {
@@ -302,8 +464,9 @@ static void weight_gradient(const struct pass *pass, const struct linear *l, con
   gradient_product(pass, dweight, t);
 }
 
-void linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
-                            const void *dy)
+/* Without the adapter. */
+static void whole_backward_params(const struct pass *pass, const struct linear *l, const void *x,
+                                  const void *dy)
 {
   const bool turned = pass->fp8.coded && pass->fp8.use == FP8_ALL;
   if (l->dweight)
@@ -311,6 +474,13 @@ void linear_backward_params(const struct pass *pass, const struct linear *l, con
   if (l->dbias)
     PASS_RUN(pass, bias_gradient, pass->rows, l->out, pass->tile, l->y_stride, dy, pass->accumulate,
              l->dbias);
+}
+
+void linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
+                            const void *dy)
+{
+  whole_backward_params(pass, l, x, dy);
+  adapter_backward_params(pass, l, x, dy);
 }
 
 static struct matmul input_gradient(const struct pass *pass, const struct linear *l, const void *dy,
@@ -333,6 +503,10 @@ void linear_backward_input(const struct pass *pass, const struct linear *l, cons
                            const void *pre, void *dx)
 {
   struct matmul op = input_gradient(pass, l, dy, dx);
+  if (l->adapter.rank) {
+    adapter_backward_input(pass, l, false, dx);
+    op.add = dx;
+  }
   op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
   op.aux = (void *)pre; /* read only with DGELU */
   product(pass, op, l);
@@ -388,8 +562,10 @@ struct fused fused_bind(const struct flat *flat, int parts, const int *weight, c
     f.part[i] = linear_bind(flat, weight[i], bias ? bias[i] : -1);
     f.out += f.part[i].out;
   }
-  for (int i = 0; i < parts; i++)
+  for (int i = 0; i < parts; i++) {
     f.part[i].y_stride = f.out;
+    f.part[i].adapter.part = i;
+  }
   f.joined = adjoin(&unit->layout, parts, weight) &&
              (!bias || adjoin(&unit->layout, parts, bias)) && scales_adjoin(&f);
   f.gradients_joined = f.joined && all_trained_or_none(unit, parts, weight) &&
@@ -412,7 +588,19 @@ void fused_forward(const struct pass *pass, const struct fused *f, const void *x
 {
   const struct fused by = products_of(f, !f->joined || one_scale(pass));
   for (int64_t i = 0, column = 0; i < by.parts; column += by.part[i++].out)
-    linear_forward(pass, &by.part[i], x, NULL, NULL, (void *)element_at(y, column, pass->type));
+    whole_forward(pass, &by.part[i], i > 0 && pass->fp8.use ? NULL : x, NULL, NULL,
+                  (void *)element_at(y, column, pass->type)); /* x is in codes after the first */
+  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out)
+    if (f->part[i].adapter.rank)
+      adapter_forward(pass, &f->part[i], x, NULL, true, (void *)element_at(y, column, pass->type));
+}
+
+bool fused_adapts(const struct fused *f)
+{
+  for (int i = 0; i < f->parts; i++)
+    if (f->part[i].adapter.rank)
+      return true;
+  return false;
 }
 
 bool fused_apart(const struct pass *pass, const struct fused *f)
@@ -494,18 +682,27 @@ void linear_backward(const struct pass *pass, const struct linear *l, const void
 {
   const struct fused alone = {.parts = 1, .out = l->out, .part = {*l}};
   struct pass coded = *pass;
+  linear_narrow(pass, l, dy);
   fused_code(&coded, &alone, dy);
   linear_backward_params(&coded, l, x, dy);
   linear_backward_input(&coded, l, dy, pre, dx);
 }
 
+void fused_narrow(const struct pass *pass, const struct fused *f, const void *dy)
+{
+  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out)
+    linear_narrow(pass, &f->part[i], element_at(dy, column, pass->type));
+}
+
 void fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
                            const void *dy)
 {
+  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out)
+    adapter_backward_params(pass, &f->part[i], x, element_at(dy, column, pass->type));
   const struct fused by = products_of(f, fused_gradients_apart(pass, f));
   for (int64_t i = 0, column = 0; i < by.parts; column += by.part[i++].out) {
     const struct pass part = pass_of_part(pass, column);
-    linear_backward_params(&part, &by.part[i], x, element_at(dy, column, pass->type));
+    whole_backward_params(&part, &by.part[i], x, element_at(dy, column, pass->type));
     if (pass->fp8.use == FP8_ALL && by.part[i].dweight)
       x = NULL; /* in codes now, for the next part */
   }
@@ -520,6 +717,9 @@ void fused_backward_input(const struct pass *pass, const struct fused *f, const 
     op.accumulate = i > 0;
     product(&part, op, &by.part[i]);
   }
+  for (int i = 0; i < f->parts; i++)
+    if (f->part[i].adapter.rank)
+      adapter_backward_input(pass, &f->part[i], true, dx);
 }
 
 struct norm norm_bind(const struct flat *flat, int weight, int bias)

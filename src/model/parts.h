@@ -46,6 +46,13 @@ struct fp8_operand fp8_operand_carve(struct carve *from, int64_t rows, int64_t w
 struct fp8_room fp8_carve(struct carve *from, const struct model *model,
                           const struct fp8_sizes *sizes);
 
+/* Rows of products with the narrow side of adapters: t = s x A^T of one layer, and dt = s dy B of
+ * FUSED_MOST layers. */
+struct adapter_room {
+  void *t, *dt;
+};
+struct adapter_room adapter_carve(struct carve *from, const struct model *model, int64_t rows);
+
 /* The arguments of one call. accumulate: gradients of parameters are += instead of =. All pieces of
  * a call share its status. After a failure they do nothing. */
 struct pass {
@@ -55,6 +62,7 @@ struct pass {
   enum dtype type; /* of activations */
   bool accumulate;
   struct fp8_room fp8;
+  struct adapter_room adapters;
 };
 /* An operation of the device, unless the pass has failed. */
 #define PASS_RUN(pass, operation, ...)                                                             \
@@ -62,10 +70,10 @@ struct pass {
          (*(pass)->status = (pass)->lane->device->ops->operation((pass)->lane, __VA_ARGS__)))
 
 /* The output that a product alone reads: `y`, or NULL in passes with fp8, where it is made as
- * codes. No bf16 is then written and read. */
-static inline void *coded(const struct pass *pass, void *y)
+ * codes. No bf16 is then written and read. Adapters `adapts` read it as it is. */
+static inline void *coded(const struct pass *pass, bool adapts, void *y)
 {
-  return pass->fp8.use ? NULL : y;
+  return pass->fp8.use && !adapts ? NULL : y;
 }
 
 /* A unit and its flat buffers; grads may be NULL. */
@@ -81,6 +89,16 @@ struct flat flat_of(const struct model *model, int unit, struct model_params par
 const void *flat_param(const struct flat *flat, int p);
 void *flat_grad(const struct flat *flat, int p);
 
+/* y += s (x A^T) B^T of A [rank, in] and B [out, rank], in the compute type. W + s B A is never
+ * made. */
+struct adapter {
+  int64_t rank, stride; /* rank 0: none; elements between rows of t */
+  int part;             /* of dt */
+  float scale;          /* s */
+  const void *a, *b;
+  void *da, *db;
+};
+
 /* x NULL, in passes with fp8: x is in codes in pass->fp8.a. y = x W + b. With weight_scale, weight
  * is codes in blocks. W is [in, out] as in Hugging Face's Conv1D, or [out, in] (`transposed`) as in
  * nn.Linear and in embeddings. Rows of x are `in` elements apart, those of y and dy `y_stride`:
@@ -92,6 +110,7 @@ struct linear {
   const void *whole; /* start of the whole weight, also for a layer of linear_inputs() */
   const float *weight_scale;
   void *dweight, *dbias;
+  struct adapter adapter;
 };
 struct linear linear_bind(const struct flat *flat, int weight, int bias); /* bias -1: none */
 /* For linear_backward_input() alone, of a transposed layer: the layer with the inputs [first, first
@@ -102,7 +121,9 @@ struct linear linear_inputs(const struct pass *pass, const struct linear *l, int
  * gelu(pre). */
 void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
                     void *pre, void *y);
-/* Gradients of W and b from x and dy. x NULL, with FP8_ALL: its transpose is in codes in
+/* dt from dy, if the layer has an adapter. The backward functions below read it. */
+void linear_narrow(const struct pass *pass, const struct linear *l, const void *dy);
+/* Gradients of W, b, A and B from x and dy. x NULL, with FP8_ALL: its transpose is in codes in
  * pass->fp8.b, in blocks. */
 void linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
                             const void *dy);
@@ -111,7 +132,7 @@ void linear_backward_params(const struct pass *pass, const struct linear *l, con
 void linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
                            const void *pre, void *dx);
 
-/* All of it: gradients of W and b, then dx, which may be x. dy is coded once. */
+/* All of it: dt, gradients of parameters, then dx, which may be x. dy is coded once. */
 void linear_backward(const struct pass *pass, const struct linear *l, const void *x, const void *dy,
                      const void *pre, void *dx);
 
@@ -130,6 +151,9 @@ struct fused {
 struct fused fused_bind(const struct flat *flat, int parts, const int *weight,
                         const int *bias); /* bias NULL: none */
 void fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
+bool fused_adapts(const struct fused *f); /* whether a layer has an adapter */
+/* dt of each layer, as linear_narrow(). */
+void fused_narrow(const struct pass *pass, const struct fused *f, const void *dy);
 /* In passes with fp8, codes dy for fused_backward_input(), and sets pass->fp8.coded. With FP8_ALL
  * the same pass over dy codes its transpose for fused_backward_params(). That function then reads
  * dy for biases only. pass->fp8 must have room for the transpose. */

@@ -1,6 +1,8 @@
 /* Describes the parameters of units, and packs them into flat buffers. */
 #include "model/unit.h"
 
+#include <string.h>
+
 #include "model/parts.h"
 
 static enum status describe_param(const struct unit_description *description,
@@ -74,17 +76,38 @@ enum status unit_create(const struct unit_description *description, const char *
   return status;
 }
 
+enum status unit_grow(struct model_unit *unit, int n)
+{
+  struct model_param *param;
+  enum status status = mem_new(MEM_META, unit->params + n, &param);
+  if (status)
+    return status;
+  memcpy(param, unit->param, (size_t)unit->params * sizeof *param);
+  mem_free(unit->param);
+  unit->param = param;
+  unit->params += n;
+  return STATUS_OK;
+}
+
 enum status unit_pack(struct model_unit *unit, int ranks)
 {
   struct layout_unit packed;
+  int64_t *elements = NULL;
   bool *frozen;
   enum status status = mem_new(MEM_META, unit->params, &frozen);
   if (status)
     return status;
-  for (int p = 0; p < unit->params; p++)
+  status = mem_new(MEM_META, 2 * unit->params, &elements);
+  int64_t *const room = elements ? elements + unit->params : NULL;
+  for (int p = 0; p < unit->params && !status; p++) {
     frozen[p] = unit->param[p].frozen;
-  status = layout_unit_pack(unit->params, unit->layout.elements, unit->layout.room, frozen, ranks,
-                            &packed);
+    elements[p] = 1;
+    for (int d = 0; d < unit->param[p].ndim && !status; d++)
+      status = layout_mul(elements[p], unit->param[p].shape[d], &elements[p]);
+    room[p] = p < unit->layout.params ? unit->layout.room[p] : elements[p];
+  }
+  status = status ?: layout_unit_pack(unit->params, elements, room, frozen, ranks, &packed);
+  mem_free(elements);
   mem_free(frozen);
   if (status)
     return status;

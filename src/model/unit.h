@@ -63,6 +63,12 @@ void unit_free(struct model_unit *unit); /* takes a zeroed one */
 /* The parameter that row `row` describes; -1: there is none without the features it needs. */
 int unit_param(const struct unit_row *rows, unsigned features, int row);
 
+/* Whether matrices of blocks are [out, in] as in nn.Linear. The head's always is. */
+bool model_is_transposed(const struct model *model);
+
+/* Room for n more parameters, zeroed, which unit_pack() packs as well. */
+enum status unit_grow(struct model_unit *unit, int n);
+
 /* Packs again, according to the parameters' frozen flags. */
 enum status unit_pack(struct model_unit *unit, int ranks);
 

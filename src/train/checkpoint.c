@@ -62,12 +62,28 @@ enum status train_save(struct train_run *run, bool leaving)
 
 /* --- beginning ----------------------------------------------------------- */
 
+/* Of two units of one model. */
+static bool same_adapters(const struct model_unit *a, const struct model_unit *b)
+{
+  bool same = a->params == b->params;
+  for (int p = 0; p < a->params && same; p++)
+    same = a->param[p].adapter == b->param[p].adapter &&
+           a->layout.elements[p] == b->layout.elements[p];
+  return same;
+}
+
 /* A frozen parameter has no moments. So a checkpoint with other frozen parameters lacks state that
  * this run needs, or has state that it cannot use. */
 static enum status compare_frozen(const struct model *saved, const struct model *model,
                                   const char *path)
 {
-  for (int u = 0; u < model->units; u++)
+  for (int u = 0; u < model->units; u++) {
+    if (!same_adapters(&saved->unit[u], &model->unit[u]))
+      return status_usage(
+          "%s was saved with other adapters than lora.rank and lora.targets of this "
+          "deck make: resume with the keys lora.* of its deck (sluice ckpt show), "
+          "or begin a run of its own",
+          path);
     for (int p = 0; p < model->unit[u].params; p++)
       if (saved->unit[u].param[p].frozen != model->unit[u].param[p].frozen)
         return status_usage(
@@ -77,6 +93,7 @@ static enum status compare_frozen(const struct model *saved, const struct model 
             path, model->unit[u].param[p].name,
             saved->unit[u].param[p].frozen ? "frozen" : "trained",
             model->unit[u].param[p].frozen ? "freezes" : "trains", path);
+  }
   return STATUS_OK;
 }
 

@@ -409,6 +409,9 @@ enum status hf_convert_export(struct comm *comm, const struct deck *deck, const 
                           .dir = dir,
                           .options = options,
                           .lock = {.fd = -1}};
+  if (deck->lora.rank > 0)
+    return status_set(STATUS_UNSUPPORTED, "%s has adapters, which are not exported yet",
+                      checkpoint);
   enum status status =
       data_maker_find(comm, checkpoint, &export.maker) ?: comm_agree(comm, open_export(&export));
   if (!status) {

@@ -27,6 +27,7 @@ check_scripts += \
 	tests/cli/huggingface.sh \
 	tests/cli/losses.sh \
 	tests/cli/lustre.sh \
+	tests/cli/lora.sh \
 	tests/cli/lr_scale.sh \
 	tests/cli/fit.sh \
 	tests/cli/fp8.sh \

@@ -398,6 +398,12 @@ const char *const shapes[] = {
     "window=5 window_from=2 norm_eps=1e-6",
     "arch=qwen3 layers=3 width=33 heads=4 kv_heads=2 head_width=20 ffn=40 context=40 vocab=101 "
     "tied=false norm_eps=1e-6",
+    /* adapters: [in, out] matrices with biases; joined products; some of the joined */
+    "arch=gpt2 layers=2 width=30 heads=3 context=40 vocab=101 lora.rank=1 lora.alpha=0.5",
+    "arch=llama layers=2 width=64 heads=4 kv_heads=2 ffn=64 context=40 vocab=101 lora.rank=9 "
+    "lora.alpha=2 lora.rslora=true",
+    "arch=qwen2 layers=3 width=64 heads=4 kv_heads=2 ffn=57 context=40 vocab=101 tied=false "
+    "lora.rank=3 lora.alpha=2 lora.targets=[*.q_proj.weight,*.v_proj.weight,*.[01].mlp.[du]*]",
 };
 /* clang-format on */
 const int shape_count = sizeof shapes / sizeof shapes[0];

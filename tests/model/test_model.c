@@ -37,7 +37,8 @@ static void check_unit(const char *given, const char *expected)
   static const char *const kinds[] = {[PARAM_WEIGHT] = "weight",
                                       [PARAM_BIAS] = "bias",
                                       [PARAM_NORM] = "norm",
-                                      [PARAM_EMBEDDING] = "embedding"};
+                                      [PARAM_EMBEDDING] = "embedding",
+                                      [PARAM_ADAPTER] = "adapter"};
   char text[ROWS_LONGEST] = "", *keys;
   const long u = strtol(given, &keys, 10);
   struct model *model = create(keys);

@@ -20,7 +20,8 @@ void twin_create(const struct model *model, void *const *params, struct twin *ou
   if (!out->flat)
     abort();
   for (int u = 0; u < model->units; u++) {
-    int64_t n = model->unit[u].layout.used;
+    const struct layout_unit *layout = &model->unit[u].layout;
+    int64_t n = layout->frozen_used > layout->used ? layout->frozen_used : layout->used;
     out->flat[u] = doubles(n);
     for (int64_t i = 0; i < n; i++)
       out->flat[u][i] = ((const float *)params[u])[i];
@@ -113,7 +114,21 @@ static void normalize(const struct twin *twin, int64_t layer, const char *part, 
            (bias ? bias[i] : 0);
 }
 
-/* y [out]: outputs from `first` on of x W + b, for x [in]. */
+/* The element j of s B (A x), 0 without an adapter. */
+static double adapt(const struct twin *twin, int64_t layer, const char *part, int64_t in, int64_t j,
+                    const double *x)
+{
+  int64_t rank;
+  const double *a = find(twin, layer, part, "lora_A.weight", &rank),
+               *b = find(twin, layer, part, "lora_B.weight", &rank);
+  double sum = 0;
+  for (int64_t k = 0; a && k < rank; k++)
+    for (int64_t i = 0; i < in; i++)
+      sum += (double)twin->model->lora_scale * b[j * rank + k] * a[k * in + i] * x[i];
+  return sum;
+}
+
+/* y [out]: outputs from `first` on of x W + b, and of the adapter, for x [in]. */
 static void project(const struct twin *twin, int64_t layer, const char *part, int64_t first,
                     int64_t in, int64_t out, const double *x, double *y)
 {
@@ -121,7 +136,7 @@ static void project(const struct twin *twin, int64_t layer, const char *part, in
   const double *weight = find(twin, layer, part, "weight", &columns),
                *bias = find(twin, layer, part, "bias", &none);
   for (int64_t j = first; j < first + out; j++) {
-    double sum = bias ? bias[j] : 0;
+    double sum = (bias ? bias[j] : 0) + adapt(twin, layer, part, in, j, x);
     for (int64_t i = 0; i < in; i++)
       sum += x[i] * (is_gpt2(twin) ? weight[i * columns + j] : weight[j * columns + i]);
     y[j - first] = sum;

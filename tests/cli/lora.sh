@@ -1,0 +1,85 @@
+#!/bin/sh
+# Low-rank adapters. Oracles: runs of another strategy, cut or placement, bit for bit; the base,
+# which stays as it was; and sentences that name key and cure.
+. "${top_srcdir:?}/tests/cli/common.sh"
+make_data
+make_deck
+lora="lora.rank=3 lora.base=fp32"
+host="tiers.params=host tiers.optimizer=host"
+
+# Begun on one number of ranks and continued, on the same and on another one.
+train 2 whole $lora
+train 2 half $lora run.steps=3
+cp -r half thirds
+train 2 half $lora --resume auto
+same whole half
+train 3 thirds $lora --resume auto
+close_to whole thirds 2e-5
+
+# The base keeps its bits, on any number of ranks. B begins as zero, and all adapters are trained.
+train 1 start $lora run.steps=1 optim.lr=0
+"$SLUICE" ckpt diff "$(newest start)" "$(newest thirds)" > diff.out || true
+if grep -v lora_ diff.out | grep '\.\(weight\|bias\): '; then die "the base was trained"; fi
+test "$(grep -c '^model.*lora_[AB]\.weight: ' diff.out)" = 16 || {
+  cat diff.out >&2; die "not all adapters were trained"; }
+train 2 plain run.steps=1 optim.lr=0
+losses plain > a.losses
+losses start > b.losses
+test "$(cut -d ' ' -f 2 a.losses)" = "$(cut -d ' ' -f 2 b.losses)" || die "B is not zero at first"
+
+# Each row: a reduction, and keys that change no bit of a run that has it.
+train 2 step $lora shard.reduce=step
+train 2 micro $lora shard.reduce=micro
+while read -r kind keys; do
+  rm -rf other
+  # shellcheck disable=SC2086 # several keys
+  train 2 other $lora shard.reduce="$kind" $keys
+  same "$kind" other
+done << END
+step shard.strategy=shard_grad_op
+step shard.strategy=no_shard
+step shard.strategy=shard_optim
+step shard.strategy=hybrid_shard shard.group=1
+step data.micro_batch=3
+step tiers.activations=recompute shard.prefetch=0
+micro $host tiers.activations=host
+micro $host transfer.grads=cpu_reduce transfer.params=full optim.update=speculative
+END
+
+# The base in bf16 does not change what a run learns that computes in bf16. In fp8 products of the
+# base alone are in fp8.
+train 2 wide $lora run.compute=bf16
+train 2 narrow lora.rank=3 run.compute=bf16
+losses wide > a.losses
+losses narrow | cmp - a.losses || die "a base in bf16 changes the losses"
+fp8="model.arch=llama model.width=128 model.heads=2 model.ffn=256 model.context=128 data.batch=2
+  data.sequence=128 run.compute"
+train 2 bf16 $lora $fp8=bf16
+train 2 fp8 $lora $fp8=fp8
+close_to bf16 fp8 5e-3
+losses fp8 | cmp - a.losses && die "nothing is in fp8"
+train 2 apart lora.rank=3 $fp8=fp8 $host
+losses apart > b.losses
+losses fp8 | cmp - b.losses || die "placement changes losses in fp8"
+
+# A checkpoint without adapters is a base.
+train 2 base run.steps=2
+train 2 tuned $lora run.steps=1 optim.lr=0 train.init="$(newest base)"
+"$SLUICE" ckpt diff "$(newest base)" "$(newest tuned)" > diff.out || true
+if grep -v 'lora_\|exp_avg' diff.out | grep '\.\(weight\|bias\): '; then die "another base"; fi
+"$SLUICE" eval "$(newest whole)" > eval.out
+"$SLUICE" generate "$(newest whole)" tokens=8 > text.out
+
+# Refusals.
+fails 2 "has adapters, which lora.rank (default) = 0 would leave out" \
+  "$SLUICE" train tiny.yaml run.dir=other2 train.init="$(newest whole)"
+fails 2 "other adapters than lora.rank and lora.targets" \
+  "$SLUICE" train tiny.yaml run.dir=half lora.rank=4 lora.base=fp32 run.steps=9 --resume auto
+fails 8 "has adapters" "$SLUICE" ckpt export whole out
+"$SLUICE" plan tiny.yaml $lora > plan.out
+grep -q "4,608 trained, 70,512 frozen" plan.out || { cat plan.out >&2; die "other counts"; }
+grep "optim.lr (.*) is 1e-05, a rate for training all parameters" whole.log &&
+  die "3e-3 is no low rate"
+train 1 slow $lora run.steps=1 optim.lr=1e-5
+grep -q "optim.lr (.*) is 1e-05, a rate for training all parameters: adapters usually need ten" \
+  slow.log || { cat slow.log >&2; die "the rate is not questioned"; }
