@@ -200,6 +200,7 @@ static enum status host_only(struct lane *lane, ...)
 #define KERNEL_embedding_backward \
   LAUNCHED, dwte ? cuda_lane_reserve(lane) : STATUS_OK, "an embedding's gradient"
 #define KERNEL_cross_entropy LAUNCHED, note_vocabulary(lane, op->V), "the classifier"
+#define KERNEL_prefer LAUNCHED, STATUS_OK, "preferences"
 #define KERNEL_add LAUNCHED, STATUS_OK, "an addition"
 #define KERNEL_sum_parts LAUNCHED, check_parts(parts, type), "a sum over ranks"
 #define KERNEL_subtract LAUNCHED, check_subtract(type), "a subtraction"

@@ -1,6 +1,7 @@
 /* After the backward pass: sums of gradients over ranks, exact sums for loss and norm, and the
  * outcome of a step. */
 #include "base/exactsum_value.h"
+#include "base/preference.h"
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
@@ -269,6 +270,29 @@ __global__ void end_step(const exactsum *loss, const exactsum *squares, double c
   out->finite = isfinite(value[0]) && isfinite(norm);
 }
 
+/* A block per pair: a warp's first thread for either conversation. */
+__global__ void prefer_pairs(preference op)
+{
+  __shared__ exactsum sum[2];
+  __shared__ double value[2];
+  const int64_t k = blockIdx.x;
+  copy_sum(&sum[0], op.score + 2 * k);
+  copy_sum(&sum[1], op.score + 2 * k + 1);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0 && threadIdx.x < 64)
+    value[threadIdx.x / 32] = exactsum_take_value(&sum[threadIdx.x / 32]);
+  __syncthreads();
+  const double margin = preference_margin(op.beta, value, op.reference + 2 * k);
+  const float weight = (float)(op.beta / (1 + exp(margin)));
+  for (int64_t t = threadIdx.x; t < 2 * op.T; t += blockDim.x)
+    op.weight[2 * k * op.T + t] = t < op.T ? weight : -weight;
+  if (threadIdx.x > 0)
+    return;
+  op.margin[k] = margin;
+  op.loss[k] = preference_loss(margin);
+  op.won[k] = margin > 0;
+}
+
 } // namespace
 
 void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype type,
@@ -314,4 +338,10 @@ void gpu_conclude(const gpu_launch *launch, const exactsum *loss, const exactsum
                   double clip, outcome *out)
 {
   end_step<<<1, SUM_THREADS, 0, launch->stream>>>(loss, squares, clip, out);
+}
+
+void gpu_prefer(const gpu_launch *launch, const preference *op)
+{
+  if (op->pairs > 0)
+    prefer_pairs<<<(unsigned)op->pairs, SUM_THREADS, 0, launch->stream>>>(*op);
 }

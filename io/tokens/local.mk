@@ -17,6 +17,8 @@ io_tokens_libtokens_a_SOURCES = \
 	io/tokens/prepare_group.h \
 	io/tokens/prepare_record.c \
 	io/tokens/prepare_record.h \
+	io/tokens/reference.c \
+	io/tokens/reference.h \
 	io/tokens/shard.c \
 	io/tokens/shard.h \
 	io/tokens/tokens.c \

@@ -14,6 +14,7 @@ struct pack {
   struct pack_config config;
   struct pack_facts facts;
   int64_t *first; /* [documents + 1] places in the stream; the last one is its end */
+  int64_t *pair;  /* [rows / 2] the first documents of those that rows hold; NULL: without pairs */
   /* The window that was packed last: its number over all epochs, the rows before it, and its rows:
    * those that one document fills alone, then those that parts smaller than a row share. */
   int64_t window, before, alone, shared;
@@ -206,8 +207,24 @@ static int piece_of(struct pack *pack, int64_t row)
   return 1;
 }
 
+int64_t pack_place(const struct pack *pack, int64_t index)
+{
+  const int64_t pairs = pack->facts.rows / 2, epoch = index / 2 / pairs, at = index / 2 % pairs;
+  const struct rng_key key = rng_key_make(pack->config.seed, "documents");
+  return 2 * (pack->config.in_order ? at
+                                    : (int64_t)rng_permute(key, stream_of(pack, epoch),
+                                                           (uint64_t)pairs, (uint64_t)at)) +
+         index % 2;
+}
+
 int pack_row(struct pack *pack, int64_t index, const struct pack_piece **out)
 {
+  if (pack->pair) {
+    const int64_t place = pack_place(pack, index), d = pack->pair[place / 2] + place % 2;
+    pack->piece[0] = (struct pack_piece){pack->first[d], positions_of(pack, d)};
+    *out = pack->piece;
+    return 1;
+  }
   seek(pack, index);
   const struct rng_key key = rng_key_make(pack->config.seed, "rows");
   const int64_t rows = pack->alone + pack->shared, at = index - pack->before;
@@ -229,6 +246,33 @@ int pack_row(struct pack *pack, int64_t index, const struct pack_piece **out)
 }
 
 /* ---- life */
+
+static enum status list_pairs(struct pack *pack)
+{
+  const int64_t row = pack->config.row, documents = pack->facts.documents;
+  int64_t longest = 0;
+  enum status status = mem_new(MEM_DATA, documents / 2 + 1, &pack->pair);
+  pack->facts.filled = pack->facts.lost = 0;
+  for (int64_t d = 0; d < documents && !status; d++)
+    if (pack->first[d + 1] - pack->first[d] - 1 > longest)
+      longest = pack->first[d + 1] - pack->first[d] - 1;
+  if (!status && longest > row && pack->config.over != PACK_DROP)
+    return status_set(STATUS_INPUT,
+                      "%lld of %lld conversations of pairs are longer than a row of %lld, the "
+                      "longest has %lld tokens: set data.sequence=%lld, or data.long=drop, which "
+                      "leaves out their pairs",
+                      (long long)pack->facts.longer, (long long)documents, (long long)row,
+                      (long long)longest, (long long)longest);
+  for (int64_t d = 0; d + 1 < documents && !status; d += 2) {
+    const int64_t chosen = positions_of(pack, d), rejected = positions_of(pack, d + 1);
+    if (chosen == 0 || rejected == 0)
+      continue;
+    pack->pair[pack->facts.rows / 2] = d;
+    pack->facts.rows += 2;
+    pack->facts.filled += chosen + rejected;
+  }
+  return status;
+}
 
 /* The ranks share the windows. Collective. */
 static enum status count_rows(struct comm *comm, struct pack *pack)
@@ -261,7 +305,7 @@ enum status pack_create(struct comm *comm, struct token_set *set, const struct p
   status = comm_agree(comm, status) ?: read_table(comm, set, pack);
   if (!status) {
     count_documents(pack);
-    status = count_rows(comm, pack);
+    status = config->pairs ? list_pairs(pack) : count_rows(comm, pack);
   }
   if (!status && pack->facts.filled == 0)
     status = status_set(STATUS_INPUT,
@@ -281,6 +325,7 @@ void pack_destroy(struct pack *pack)
   if (!pack)
     return;
   mem_free(pack->first);
+  mem_free(pack->pair);
   mem_free(pack);
 }
 

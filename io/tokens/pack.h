@@ -14,6 +14,9 @@
 
 enum { PACK_WINDOW = 8192 };
 
+/* With pairs, rows 2k and 2k + 1 hold the chosen and the rejected conversation of a pair, and
+ * nothing else. An epoch has the pairs in an order of its own. */
+
 /* What happens to documents with more positions than a row. */
 enum pack_long {
   PACK_CUT,  /* the first positions make a row */
@@ -24,6 +27,8 @@ enum pack_long {
 struct pack_config {
   int64_t row; /* positions */
   enum pack_long over;
+  bool pairs;    /* PACK_DROP leaves out both of a pair; otherwise one that is longer than a row is
+                    refused */
   bool in_order; /* documents and rows are not shuffled */
   uint64_t seed;
   int source; /* of a mixture */
@@ -54,3 +59,5 @@ struct pack_facts pack_facts(const struct pack *pack);
  * Returns their number. No allocation. Rows that follow each other are found at once. A search from
  * the first row takes about 1 us per document. One thread at a time. */
 int pack_row(struct pack *pack, int64_t index, const struct pack_piece **out);
+/* With pairs: the place of row `index` among the rows of an epoch in order. Pure. */
+int64_t pack_place(const struct pack *pack, int64_t index);

@@ -23,6 +23,7 @@ src_base_libbase_a_SOURCES = \
 	src/base/log.h \
 	src/base/mem.c \
 	src/base/mem.h \
+	src/base/preference.h \
 	src/base/printable.c \
 	src/base/printable.h \
 	src/base/open.c \

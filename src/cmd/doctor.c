@@ -297,8 +297,7 @@ static void look_at_deck(struct doctor *doctor)
   snprintf(text, sizeof text, "%.160s: %lld tokens to train on", options_first(&deck->data.train),
            (long long)tokens);
   judge(DOCTOR_DATA, "data", status, text, finding);
-  status = job_begin(comm, &doctor->deck, &job)
-               ?: job_check(job, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
+  status = job_begin(comm, &doctor->deck, &job) ?: job_check(job, job_training(deck));
   job_destroy(job);
   judge(DOCTOR_DECK, "deck", status, "valid for these ranks and devices, and fits into memory",
         finding);

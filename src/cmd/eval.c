@@ -11,10 +11,11 @@
 #include "cmd/language.h"
 #include "io/results/results.h"
 #include "job/weights.h"
+#include "train/reference.h"
 
 struct values {
   char *choices, *delimiter, *results, *tokenizer, *tokenizer_dir;
-  bool untrained;
+  bool untrained, reference;
 };
 
 // clang-format off: one row an option
@@ -22,6 +23,10 @@ static const struct option table[] = {
     {"untrained", OPTION_BOOL, AT(untrained), "false",
      .text = "Evaluate the model as a new run starts it. Weights are random or those of "
              "train.init. Use it for comparison."},
+    {"reference", OPTION_BOOL, AT(reference), "false",
+     .text = "Write the reference of train.objective=dpo. It is the log-likelihoods of the data by "
+             "the model as a new run starts it, in reference.h5 of run.dir. Training writes it "
+             "itself before the first step."},
     {"choices", OPTION_STRING, AT(choices), "", .path = true,
      .text = "Questions whose choices are scored, as JSON Lines. Each has \"query\", \"choices\" "
              "and \"gold\", the index of the right choice. A score is the log-likelihood of a "
@@ -35,15 +40,66 @@ static const struct option table[] = {
 };
 // clang-format on
 
-/* The tokens that were scored. A deck may limit them without the user's notice. */
+/* The tokens or pairs that were scored. A deck may limit them without the user's notice. */
 static void print_count(const struct evaluation *e, int64_t batches)
 {
+  const char *what = isnan(e->margin) ? "tokens" : "pairs";
   printf("%lld", (long long)e->tokens);
   if (e->limited)
-    printf(" of %lld tokens: eval.batches=%lld, 0 scores all", (long long)e->all,
+    printf(" of %lld %s: eval.batches=%lld, 0 scores all", (long long)e->all, what,
            (long long)batches);
   else
-    printf(" tokens");
+    printf(" %s", what);
+}
+
+static void print_result(const char *model, const struct evaluation *e, int64_t batches)
+{
+  printable_print(stdout, "%s: validation loss %.12g  ", *model ? model : "untrained model",
+                  e->loss);
+  if (isnan(e->margin))
+    printf("perplexity %.6g  ", e->perplexity);
+  else
+    printf("accuracy %.6f  margin %.6g  ", e->accuracy, e->margin);
+  if (isfinite(e->bits_per_byte))
+    printf("bits per byte %.6f  ", e->bits_per_byte);
+  printf("(");
+  print_count(e, batches);
+  printf(", %.1f s, %.0f %s/s)\n", e->seconds, (double)e->tokens / e->seconds,
+         isnan(e->margin) ? "tokens" : "pairs");
+}
+
+/* The reference of validation data: that of the run folder, else by the model as a run starts
+ * it. */
+static enum status find_reference(struct job *job, struct evaluator *evaluator)
+{
+  struct data_sources *data = &evaluator->scan.data;
+  const enum status status = reference_take(job->comm, job->deck, SPLIT_VAL, data);
+  return status != STATUS_INPUT ? status : weights_start(job) ?: reference_make(evaluator, data);
+}
+
+static enum status write_reference(struct job *job, const struct source *source)
+{
+  struct evaluator evaluator = {0};
+  struct data_sources train = {0};
+  struct data_maker maker;
+  if (job->deck->train.objective != OBJECTIVE_DPO)
+    return status_usage("--reference is for train.objective=dpo");
+  enum status status =
+      weights_start(job)
+          ?: data_maker_find(job->comm, source->deck.train.init, &maker)
+          ?: data_open(job->comm, job->deck, SPLIT_TRAIN, job->shape.sequence, &maker, &train)
+          ?: (job->deck->eval.every ? evaluator_open(job, &maker, &evaluator)
+                                    : evaluator_start(job, &evaluator));
+  struct data_sources *val = job->deck->eval.every ? &evaluator.scan.data : NULL;
+  status = status
+               ?: reference_make(&evaluator, &train)
+               ?: (val ? reference_make(&evaluator, val) : STATUS_OK)
+               ?: reference_keep(job->comm, job->deck, &train, val);
+  if (!status && comm_rank(job->comm) == 0)
+    printable_print(stdout, "%s\n", reference_path(job->deck).text);
+  evaluator_close(&evaluator);
+  data_close(&train);
+  return status;
 }
 
 static enum status evaluate(struct job *job, const struct source *source, bool untrained)
@@ -55,17 +111,13 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   enum status status = (untrained ? weights_start(job) : weights_load(job, model))
       ?: data_maker_find(job->comm, model, &maker)
       ?: evaluator_open(job, &maker, &evaluator);
+  if (!status && evaluator.scan.data.pairs)
+    status = find_reference(job, &evaluator)
+                 ?: (untrained ? weights_start(job) : weights_load(job, model));
   if (!status)
     (void)evaluator_run(&evaluator, source->deck.eval.batches, NULL, NULL, &e);
-  if (!status && comm_rank(job->comm) == 0) {
-    printable_print(stdout, "%s: validation loss %.12g  perplexity %.6g  ",
-                    *model ? model : "untrained model", e.loss, e.perplexity);
-    if (isfinite(e.bits_per_byte))
-      printf("bits per byte %.6f  ", e.bits_per_byte);
-    printf("(");
-    print_count(&e, source->deck.eval.batches);
-    printf(", %.1f s, %.0f tokens/s)\n", e.seconds, (double)e.tokens / e.seconds);
-  }
+  if (!status && comm_rank(job->comm) == 0)
+    print_result(model, &e, source->deck.eval.batches);
   evaluator_close(&evaluator);
   return status;
 }
@@ -212,8 +264,9 @@ static enum status check_values(const struct values *values)
 static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
-  const char *cure =
-      values->untrained ? NULL : ": train first, name a checkpoint, or use --untrained";
+  const char *cure = values->untrained || values->reference
+                         ? NULL
+                         : ": train first, name a checkpoint, or use --untrained";
   struct source source = {0};
   struct choices choices = {.questions = 0};
   struct job *job = NULL;
@@ -225,6 +278,7 @@ static enum status run(const struct arguments *arguments)
                ?: job_begin(arguments->comm, &source.deck, &job)
                ?: job_create(job, JOB_EVAL)
                ?: (*values->choices ? score(job, values, &source, &choices)
+               : values->reference ? write_reference(job, &source)
                                     : evaluate(job, &source, values->untrained));
   job_destroy(job);
   choices_free(&choices);
@@ -236,17 +290,22 @@ const struct command command_eval = {
     .name = "eval",
     .usage = "DECK|RUN_FOLDER|CHECKPOINT|MODEL_FOLDER [key=value ...] [--untrained]",
     .summary = "loss, perplexity and bits per byte on the validation split",
-    .text = "Evaluates the validation split of data.val (or of data.train) in parallel over the "
-            "ranks. eval.batches limits it to the first batches.\n"
-            "\n"
-            "A deck or a run folder stands for its newest checkpoint that verifies. MODEL_FOLDER "
-            "is a Hugging Face model folder. A token is scored with the tokens before it in its "
-            "window of data.sequence tokens as context.\n"
-            "\n"
-            "With choices=FILE it prints the share of questions whose right choice has the largest "
-            "log-likelihood (acc), also divided by its characters (acc_norm), with standard "
-            "errors. A query that is too long for model.context, or for data.sequence on the "
-            "command line, loses tokens at its left.",
+    .text =
+        "Evaluates the validation split of data.val (or of data.train) in parallel over the "
+        "ranks. eval.batches limits it to the first batches.\n"
+        "\n"
+        "A deck or a run folder stands for its newest checkpoint that verifies. MODEL_FOLDER "
+        "is a Hugging Face model folder. A token is scored with the tokens before it in its "
+        "window of data.sequence tokens as context.\n"
+        "\n"
+        "With train.objective=dpo it prints the loss of pairs, the share of pairs with a margin "
+        "above 0, and the mean margin. The reference is that of the run folder, else it is "
+        "computed.\n"
+        "\n"
+        "With choices=FILE it prints the share of questions whose right choice has the largest "
+        "log-likelihood (acc), also divided by its characters (acc_norm), with standard "
+        "errors. A query that is too long for model.context, or for data.sequence on the "
+        "command line, loses tokens at its left.",
     .examples = "  sluice eval runs/quickstart\n"
                 "  mpirun -n 4 --bind-to none sluice eval runs/gpt2-62m eval.batches=20\n"
                 "  sluice eval models/Qwen2.5-0.5B data.val=data/corpus data.sequence=1024\n"

@@ -168,6 +168,16 @@ const struct option deck_table[] = {
     {KEY(STRING, train.init, ""), .path = true, .example = "models/qwen2.5-7b",
      .text = "Model to start from, empty for random weights. A Hugging Face model folder or a "
              "checkpoint. Weights and all model.* keys that are not given are taken from it."},
+    {CHOICE(train.objective, "lm", LIST("lm", "dpo")), .effect = EFFECT_MATH,
+     .text = "What is learned.\n"
+             "  lm  the next token\n"
+             "  dpo  to prefer the chosen conversation of a pair to the rejected one, by direct "
+             "preference optimisation (Rafailov et al. 2023). The reference is the model that the "
+             "run begins with. A row of data.sequence tokens holds one conversation, and "
+             "data.batch and data.micro_batch count conversations, two per pair"},
+    {REAL(train.beta, "0.1", 1e-6, 1e6), .effect = EFFECT_MATH,
+     .text = "Strength of the reference in dpo. Margins between the two conversations of a pair "
+             "are multiplied by it."},
     {KEY(STRINGS, train.freeze, "[]"), .example = "[model.embed_tokens.*, model.layers.0.*]",
      .text = "Parameters that are not trained. Each item is a name that sluice ckpt show prints, "
              "or a pattern with * and ?, as for file names. A deck has quotes around an item that "
@@ -934,6 +944,11 @@ static enum status check_pairs(const struct deck *deck)
       {feedback && !encodes(deck),
        "{compress.feedback} is {compress.feedback=}, but {compress.grads.codec} is none, whose "
        "messages lose nothing: choose a codec, or leave it out"},
+      {deck->train.objective == OBJECTIVE_DPO && deck->data.pack == DECK_PACK_YES,
+       "{data.pack} is true, but with {train.objective} = dpo a row holds one conversation: leave "
+       "it out"},
+      {deck->train.objective == OBJECTIVE_DPO && deck->eval.target > 0,
+       "{eval.target} is a perplexity, and {train.objective} = dpo has none: leave it out"},
       {deck->train.frozen && deck->train.freeze.n == 0,
        "{train.frozen} is {train.frozen=}, but {train.freeze} is empty: name the parameters that "
        "are not trained, or leave it out"},
@@ -1093,6 +1108,11 @@ static enum status resolve_batch(const struct deck *deck, int ranks, struct deck
         multiples_around(batch, micro * ranks).text);
   shape->micro_batch = micro > 0 ? micro : shape->rank_batch;
   shape->micros = shape->rank_batch / shape->micro_batch;
+  if (deck->train.objective == OBJECTIVE_DPO && shape->micro_batch % 2 != 0)
+    return status_usage("%s is dpo, and a micro-batch of %lld conversations splits a pair: set "
+                        "data.micro_batch to an even number, or data.batch to an even number per "
+                        "rank",
+                        cite(deck, "train.objective").text, (long long)shape->micro_batch);
   return STATUS_OK;
 }
 

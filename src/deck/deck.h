@@ -36,6 +36,7 @@ enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 enum deck_pack { DECK_PACK_AUTO, DECK_PACK_NO, DECK_PACK_YES };
 enum deck_long { DECK_LONG_CUT, DECK_LONG_DROP, DECK_LONG_SPLIT };
+enum deck_objective { OBJECTIVE_LM, OBJECTIVE_DPO };
 enum deck_hops { DECK_HOPS_AUTO, DECK_HOPS_ONE, DECK_HOPS_TWO };
 /* clang-format on */
 
@@ -68,6 +69,8 @@ struct deck {
   } topo;
   struct {
     char *init;
+    enum deck_objective objective;
+    double beta;
     struct option_strings freeze;
     int frozen;               /* fp32, or the codec of this name */
     struct option_ints trace; /* steps from, to (excluded) */

@@ -177,6 +177,21 @@ struct cross_entropy {
   double *loss;
 };
 
+/* Preferences (Rafailov et al. 2023, arXiv:2305.18290). Sequences 2k and 2k + 1 are the chosen and
+ * the rejected conversation of pair k. With their log-likelihoods, margin[k] = beta ((-score[2k] -
+ * reference[2k]) - (-score[2k + 1] - reference[2k + 1])), loss[k] = -log sigmoid(margin[k]), and
+ * won[k] is 1 if margin[k] is above 0, else 0. weight [2 pairs, T] of each token is the derivative
+ * of loss[k] by its sequence's score. */
+struct preference {
+  int64_t pairs, T;
+  double beta;
+  const struct exactsum
+      *score;              /* [2 pairs] sums of the losses of a sequence's tokens, normalized */
+  const double *reference; /* [2 pairs] in memory that the device reads */
+  float *weight;
+  double *loss, *margin, *won; /* [pairs] */
+};
+
 /* The outcome of a step, known to all ranks when its gradients are complete. */
 struct outcome {
   double loss_sum, grad_norm,
@@ -190,7 +205,7 @@ enum device_class {
   CLASS_ATTENTION,
   CLASS_NORMS,
   CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient, fp8_quantise, fp8_unify */
-  CLASS_CLASSIFIER,  /* cross_entropy */
+  CLASS_CLASSIFIER,  /* cross_entropy, prefer */
   CLASS_EMBEDDING,
   CLASS_SUMS, /* sum_parts, subtract, max_magnitude, sum_squares, sum_exact, merge_exact, conclude,
                * cast */

@@ -103,6 +103,10 @@ TYPED(cross_entropy, (struct lane *lane, const struct cross_entropy *op), (lane,
       CLASS_CLASSIFIER,
       bytes_of(lane, 1.0 * op->rows * (op->gradient ? op->V + op->ld : op->V)))
 
+OPERATION(prefer, (struct lane *lane, const struct preference *op), (lane, op),
+          CLASS_CLASSIFIER,
+          (double)op->pairs * (2.0 * sizeof *op->score + 8.0 * op->T))
+
 /* out = a + b; out may be a or b */
 TYPED(add, (struct lane *lane, int64_t n, const void *a, const void *b, void *out),
       (lane, n, a, b, out),

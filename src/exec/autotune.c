@@ -32,8 +32,8 @@ static void make_pattern(uint32_t *word, int64_t words)
 /* Zeros are valid in all buffers of a batch. */
 static void zero_batch(struct exec *exec, const struct plan_batch *batch)
 {
-  const int buffer[] = {batch->tokens, batch->targets, batch->weights, batch->positions,
-                        batch->first};
+  const int buffer[] = {batch->tokens,    batch->targets, batch->weights,
+                        batch->positions, batch->first,   batch->reference};
   for (size_t i = 0; i < sizeof buffer / sizeof *buffer; i++)
     if (buffer[i] >= 0)
       memset(exec->pointer[0][buffer[i]], 0, (size_t)exec->plan->buffer[buffer[i]].bytes);

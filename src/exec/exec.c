@@ -543,10 +543,10 @@ static enum status wait_for_results(struct exec *exec)
 static enum status check_targets(const struct exec *exec, const struct plan_metrics *metrics,
                                  const struct step_args *args)
 {
-  const int sources = plan_sources(&exec->plan->input);
+  const struct exactsum *targets = metrics->of + plan_losses(&exec->plan->input);
   double loaded = 0;
-  for (int s = 0; s < sources; s++)
-    loaded += exactsum_value(&metrics->of[sources + s]);
+  for (int s = 0; s < plan_sources(&exec->plan->input); s++)
+    loaded += exactsum_value(&targets[s]);
   return loaded == (double)args->targets
              ? STATUS_OK
              : status_set(STATUS_INTERNAL,
@@ -564,7 +564,12 @@ static enum status read_results(const struct exec *exec, struct exec_result *res
   if (exec->metrics < 0)
     return STATUS_OK;
   result->loss_exact = metrics->of;
-  result->targets_exact = metrics->of + plan_sources(&exec->plan->input);
+  result->targets_exact = metrics->of + plan_losses(&exec->plan->input);
+  if (exec->plan->input.beta > 0) {
+    const struct exactsum *preferred = metrics->of + plan_sources(&exec->plan->input);
+    result->margin = exactsum_value(&preferred[0]) / (double)args->targets;
+    result->accuracy = exactsum_value(&preferred[1]) / (double)args->targets;
+  }
   result->loss_sum = metrics->outcome.loss_sum;
   result->loss = result->loss_sum / (double)args->targets;
   result->grad_norm = metrics->outcome.grad_norm;

@@ -105,9 +105,10 @@ struct exec_result {
   /* Of each source of the plan's data: its part of loss_sum without rounding, and the number of its
    * targets. The executor's, valid until the next step. */
   const struct exactsum *loss_exact, *targets_exact;
-  double seconds;         /* from the release of this step to its metrics */
-  bool fp8;               /* units have products in fp8 */
-  struct fp8_tally tally; /* of the operands that this rank coded in the step */
+  double margin, accuracy; /* of pairs: the mean margin, and the share of those above 0 */
+  double seconds;          /* from the release of this step to its metrics */
+  bool fp8;                /* units have products in fp8 */
+  struct fp8_tally tally;  /* of the operands that this rank coded in the step */
 };
 
 /* First, exec_begin() releases step `step` with learning rate `lr` and drives the io lane. The rest

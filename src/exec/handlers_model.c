@@ -18,7 +18,7 @@ static int32_t *sources_of(const struct call *call)
   return call->exec->sources ? call->exec->sources + micro * shape->micro_batch : NULL;
 }
 
-/* Adds the targets of a micro-batch to those of the step. */
+/* Adds the targets of a micro-batch to those of the step, or its pairs. */
 static enum status count_targets(const struct call *call, const struct model_batch *batch)
 {
   const struct deck_shape *shape = &call->exec->plan->input.shape;
@@ -31,7 +31,12 @@ static enum status count_targets(const struct call *call, const struct model_bat
     int64_t n = 0;
     if (s < 0 || s >= sources)
       return status_set(STATUS_INTERNAL, "a sequence of source %d of %d", s, sources);
-    for (int64_t t = 0; t < shape->sequence; t++)
+    if (batch->reference && b % 2 && batch->sources && s != batch->sources[b - 1])
+      return status_set(STATUS_INTERNAL, "a pair of the sources %d and %d", batch->sources[b - 1],
+                        s);
+    if (batch->reference)
+      n = b % 2;
+    for (int64_t t = 0; t < shape->sequence && !batch->reference; t++)
       n += batch->targets[b * shape->sequence + t] >= 0;
     exactsum_add(&sum[s], (double)n);
     exactsum_normalize(&sum[s]);
@@ -69,6 +74,7 @@ enum status run_load(const struct call *call)
                                     .weights = use(call, LOAD_WEIGHTS),
                                     .positions = use(call, LOAD_POSITIONS),
                                     .first = use(call, LOAD_FIRST),
+                                    .reference = use(call, LOAD_REFERENCE),
                                     .sources = sources_of(call)};
   enum status status = config->load(config->load_arg, call->args->step, call->instr->micro, &batch);
   if (batch.positions || batch.first)
@@ -144,15 +150,18 @@ enum status run_loss(const struct call *call)
   enum status status = take_grads(call, LOSS_GRADS, &pass);
   if (!status && !adds(call, LOSS_SUM))
     status = call->lane->device->ops->zero(
-        call->lane, loss, (size_t)plan_sources(&call->exec->plan->input) * sizeof *loss);
+        call->lane, loss, (size_t)plan_losses(&call->exec->plan->input) * sizeof *loss);
   if (status)
     return status;
   pass.x_in = use(call, LOSS_IN);
   pass.batch.targets = use(call, LOSS_TARGETS);
   pass.batch.weights = use(call, LOSS_WEIGHTS);
   pass.batch.sources = sources_of(call);
+  pass.batch.reference = use(call, LOSS_REFERENCE);
   pass.scale = (float)(1 / (double)call->args->targets);
+  pass.beta = call->instr->attr.beta;
   pass.loss = loss;
+  pass.preferred = loss + plan_sources(&call->exec->plan->input);
   pass.d = use(call, LOSS_D);
   pass.work = use(call, LOSS_WORK);
   return pass.model->ops->head_loss(&pass);

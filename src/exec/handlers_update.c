@@ -61,7 +61,8 @@ enum status run_metrics(const struct call *call)
   const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, METRICS_OUT);
   const struct plan_input *input = &exec->plan->input;
-  const size_t sums = (size_t)plan_sources(input) * sizeof(struct exactsum);
+  const size_t sums = (size_t)plan_sources(input) * sizeof(struct exactsum),
+               losses = (size_t)plan_losses(input) * sizeof(struct exactsum);
   const struct exactsum *loss = NULL;
   enum status status = STATUS_OK;
   if (!adds(call, METRICS_OUT)) /* no SQUARES added to it before: an evaluation, or all of them on
@@ -70,9 +71,9 @@ enum status run_metrics(const struct call *call)
   if (!status && use(call, METRICS_SQUARES))
     status = add_landed(call, metrics);
   if (!status)
-    status = ops->copy(call->lane, metrics->of, use(call, METRICS_LOSS), sums);
+    status = ops->copy(call->lane, metrics->of, use(call, METRICS_LOSS), losses);
   if (!status)
-    status = ops->copy(call->lane, metrics->of + plan_sources(input),
+    status = ops->copy(call->lane, metrics->of + plan_losses(input),
                        exec->results->targets[call->n % KEPT], sums);
   status = status
       ?: comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, plan_sums(input))

@@ -120,7 +120,7 @@ static void add_number(struct trace_span *span, const char *key, int64_t number)
 
 /* Numbers of a span, as texts. */
 struct decimals {
-  char clip[32], lr_scale[32];
+  char clip[32], lr_scale[32], beta[32];
 };
 
 /* All attributes that change results or sizes. */
@@ -142,6 +142,10 @@ static void add_attributes(struct trace_span *span, const struct instr *instr,
   if (attr->clip > 0) {
     snprintf(decimals->clip, sizeof decimals->clip, "%g", attr->clip);
     add_text(span, "clip", decimals->clip);
+  }
+  if (attr->beta > 0) {
+    snprintf(decimals->beta, sizeof decimals->beta, "%g", attr->beta);
+    add_text(span, "beta", decimals->beta);
   }
   if (!op_rows[instr->op].updates)
     return;

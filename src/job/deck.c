@@ -31,7 +31,7 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
                                      .micro_batch = micro,
                                      .micros = 1,
                                      .sequence = sequence};
-  if (input->mode == PLAN_EVAL && deck->rows[1].apart)
+  if (input->mode == PLAN_EVAL && job_scores_rows(deck))
     input->sources = (int)(micro * input->ranks);
   /* Data that training could not keep on the device do not fit here either. */
   input->policy = (struct deck_policy){.reduce_every_micro = true,
@@ -45,6 +45,17 @@ struct job_cited job_cite(const struct deck *deck, const char *key, const char *
   snprintf(cited.text, sizeof cited.text, "%s (%s) is %s", key, options_where(deck->set, key),
            value);
   return cited;
+}
+
+bool job_scores_rows(const struct deck *deck)
+{
+  return deck->rows[1].apart || deck->train.objective == OBJECTIVE_DPO;
+}
+
+enum job_use job_training(const struct deck *deck)
+{
+  return deck->eval.every || deck->train.objective == OBJECTIVE_DPO ? JOB_TRAIN_AND_EVAL
+                                                                    : JOB_TRAIN;
 }
 
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks,
@@ -78,7 +89,10 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
       PLAN_EVAL) { /* during training: in the training's storage, one micro-batch per step */
     input->shape.micros = 1;
     input->shape.rank_batch = input->shape.micro_batch;
-  }
+    if (job_scores_rows(deck))
+      input->sources = (int)(input->shape.micro_batch * input->ranks);
+  } else if (deck->train.objective == OBJECTIVE_DPO && use != JOB_BENCH)
+    input->beta = deck->train.beta;
   return STATUS_OK;
 }
 

@@ -90,6 +90,11 @@ enum status job_take_place(struct job *job);
  * data.sequence tokens fit into the cache (0: model.context, at most 2048), and a step takes at
  * most 256 new tokens (plan->input.capacity, plan->input.shape.sequence). */
 enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH };
+/* The use of a training run: with an evaluation, also if only the reference of dpo needs it. Pure.
+ */
+enum job_use job_training(const struct deck *deck);
+/* Whether an evaluation sums the losses of each row apart. Pure. */
+bool job_scores_rows(const struct deck *deck);
 
 /* A job of which only the watchdog of its start exists. `deck` must outlive it. The caller destroys
  * *out, whatever the status. Collective. */

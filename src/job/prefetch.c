@@ -14,7 +14,7 @@ struct prefetch {
   void *load_arg;
   const struct topo *topo;
   struct thread *thread;
-  bool weights, positions, documents, sources; /* of the plan's input */
+  bool weights, positions, documents, sources, pairs; /* of the plan's input */
   int64_t micros, count, sequences; /* micros: of a step; tokens and sequences of a micro-batch */
   int32_t *room; /* [micros][ARRAYS][count]: a micro-batch replaces the one of the step before */
   pthread_mutex_t mutex;
@@ -25,7 +25,7 @@ struct prefetch {
   bool leave;
 };
 
-enum { ARRAYS = 6 }; /* in struct model_batch, each with 4 bytes per token */
+enum { ARRAYS = 7 }; /* in struct model_batch, each with room for 4 bytes per token */
 static struct model_batch place_of(const struct prefetch *prefetch, int64_t at)
 {
   const int64_t n = prefetch->count;
@@ -35,21 +35,29 @@ static struct model_batch place_of(const struct prefetch *prefetch, int64_t at)
                               .weights = prefetch->weights ? (float *)(tokens + 2 * n) : NULL,
                               .positions = prefetch->positions ? tokens + 3 * n : NULL,
                               .first = prefetch->documents ? tokens + 4 * n : NULL,
-                              .sources = prefetch->sources ? tokens + 5 * n : NULL};
+                              .sources = prefetch->sources ? tokens + 5 * n : NULL,
+                              .reference = prefetch->pairs ? (double *)(tokens + 6 * n) : NULL};
 }
 
 static void copy_batch(const struct prefetch *prefetch, const struct model_batch *to,
                        const struct model_batch *from)
 {
-  void *const into[ARRAYS] = {to->tokens,    to->targets, to->weights,
-                              to->positions, to->first,   to->sources};
-  const void *const of[ARRAYS] = {from->tokens,    from->targets, from->weights,
-                                  from->positions, from->first,   from->sources};
-  const size_t each = sizeof *to->tokens;
+  const size_t token = sizeof *to->tokens * (size_t)prefetch->count,
+               sequence = (size_t)prefetch->sequences;
+  const struct {
+    void *to;
+    const void *from;
+    size_t bytes;
+  } array[ARRAYS] = {{to->tokens, from->tokens, token},
+                     {to->targets, from->targets, token},
+                     {to->weights, from->weights, token},
+                     {to->positions, from->positions, token},
+                     {to->first, from->first, token},
+                     {to->sources, from->sources, sequence * sizeof *to->sources},
+                     {to->reference, from->reference, sequence * sizeof *to->reference}};
   for (int i = 0; i < ARRAYS; i++)
-    if (of[i])
-      memcpy(into[i], of[i],
-             each * (size_t)(of[i] == from->sources ? prefetch->sequences : prefetch->count));
+    if (array[i].from)
+      memcpy(array[i].to, array[i].from, array[i].bytes);
 }
 
 static bool has_work(const struct prefetch *prefetch)
@@ -166,6 +174,7 @@ enum status prefetch_create(const struct plan *plan, exec_load *load, void *load
                                 .positions = plan->input.positions,
                                 .documents = plan->input.documents,
                                 .sources = plan_sources(&plan->input) > 1,
+                                .pairs = plan->input.beta > 0,
                                 .micros = shape->micros,
                                 .count = shape->micro_batch * shape->sequence,
                                 .sequences = shape->micro_batch};

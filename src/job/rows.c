@@ -4,8 +4,9 @@
 
 bool job_packs(const struct deck *deck, const struct token_set *set)
 {
-  return deck->data.pack == DECK_PACK_YES ||
-         (deck->data.pack == DECK_PACK_AUTO && token_set_untrained(set) > 0);
+  return !token_set_has_pairs(set) &&
+         (deck->data.pack == DECK_PACK_YES ||
+          (deck->data.pack == DECK_PACK_AUTO && token_set_untrained(set) > 0));
 }
 
 /* The mean sum of squares in a full row of documents: of the first ones. */

@@ -389,7 +389,8 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
   const bool backward = what == WORK_BACKWARD;
   struct carve total = {0};
   size_t scratch = 0;
-  if (what == WORK_LOSS || what == WORK_LOSS_GRADIENT || what == WORK_LOGITS)
+  if (what == WORK_LOSS || what == WORK_LOSS_GRADIENT || what == WORK_PREFERENCES ||
+      what == WORK_LOGITS)
     return head_work_bytes(&head, device, s, what);
   if (backward)
     for (int u = 0; u < model->blocks; u++) {

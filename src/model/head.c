@@ -1,4 +1,5 @@
-/* The head in chunks of rows, so that the logits of all rows never exist at once. */
+/* The head in chunks of rows, so that the logits of all rows never exist at once. A loss of pairs
+ * takes two passes over them, because a token's gradient depends on the whole conversation. */
 #include "model/decoder.h"
 
 /* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al.
@@ -63,6 +64,23 @@ static struct head_work lay_work(struct carve *from, const struct head *head,
   return w;
 }
 
+/* The room of a loss of pairs. */
+struct pair_work {
+  struct exactsum *score;      /* [B] losses of sequences */
+  float *weight;               /* [B, T] */
+  double *loss, *margin, *won; /* [B / 2] */
+};
+
+static struct pair_work lay_pairs(struct carve *from, struct model_shape s)
+{
+  struct pair_work w = {.score = carve(from, s.B, 1, sizeof(struct exactsum))};
+  w.weight = carve(from, s.B, s.T, sizeof(float));
+  w.loss = carve(from, s.B / 2, 1, sizeof(double));
+  w.margin = carve(from, s.B / 2, 1, sizeof(double));
+  w.won = carve(from, s.B / 2, 1, sizeof(double));
+  return w;
+}
+
 struct head head_bind(const struct model *model, struct model_params params, void *grads)
 {
   const struct flat flat = flat_of(model, model->head, params, grads);
@@ -84,31 +102,45 @@ size_t head_work_bytes(const struct head *head, const struct device_model *devic
   int64_t rows =
       what == WORK_LOGITS ? s.B : chunk_rows(device, span_of(device, s), head->linear.out);
   struct carve total = {0};
+  if (what == WORK_PREFERENCES)
+    lay_pairs(&total, s);
   lay_work(&total, head, device, rows, what);
-  if (what == WORK_LOSS_GRADIENT)
+  if (what == WORK_LOSS_GRADIENT || what == WORK_PREFERENCES)
     carve(&total, 1, (int64_t)norm_workspace(&head->norm, device, rows), 1);
   return total.used;
 }
 
-/* Adds up the losses of rows [first, first + pass->rows), those of each source apart. */
-static void sum_losses(const struct model_call *call, const struct pass *pass, const double *loss,
-                       int64_t first)
+/* Sums of the losses of rows: one per sequence (apart), or those of the sequences' sources. */
+struct sums {
+  struct exactsum *of; /* NULL: none is wanted */
+  const int32_t *sources;
+  bool apart;
+};
+
+static int64_t sum_of(const struct sums *sums, int64_t sequence)
 {
-  const int32_t *sources = call->batch.sources;
-  const int64_t T = call->shape.T, end = first + pass->rows;
-  for (int64_t begin = first, next; begin < end; begin = next) {
+  return sums->apart ? sequence : sums->sources ? sums->sources[sequence] : 0;
+}
+
+/* Adds up the losses of rows [first, first + n), of which each sequence has T. */
+static void sum_losses(const struct sums *sums, const struct pass *pass, const double *loss,
+                       int64_t T, int64_t first, int64_t n)
+{
+  const int64_t end = first + n;
+  for (int64_t begin = first, next; begin < end && sums->of; begin = next) {
     next = begin + 1;
-    while (next < end && (!sources || sources[next / T] == sources[begin / T]))
-      next = sources ? (next / T + 1) * T : end;
+    while (next < end && sum_of(sums, next / T) == sum_of(sums, begin / T))
+      next = (next / T + 1) * T;
     next = next < end ? next : end;
     PASS_RUN(pass, sum_exact, next - begin, loss + begin - first,
-             call->loss + (sources ? sources[begin / T] : 0));
+             sums->of + sum_of(sums, begin / T));
   }
 }
 
 /* The tokens [first, first + pass->rows) of the call. */
 static void chunk_loss(const struct model_call *call, const struct head *head,
-                       const struct pass *pass, const struct head_work *w, int64_t first)
+                       const struct pass *pass, const struct head_work *w, const struct sums *sums,
+                       int64_t first)
 {
   const struct linear linear = logits_of(head, &pass->lane->device->model);
   const int64_t at = first * head->norm.width;
@@ -126,7 +158,7 @@ static void chunk_loss(const struct model_call *call, const struct head *head,
                                    .gradient = call->d != NULL,
                                    .loss = w->loss};
   PASS_RUN(pass, cross_entropy, &op);
-  sum_losses(call, pass, w->loss, first);
+  sum_losses(sums, pass, w->loss, call->shape.T, first, pass->rows);
   if (!call->d)
     return;
   linear_backward_params(pass, &linear, w->y, w->logits);
@@ -150,13 +182,13 @@ static enum status clear_rest(const struct model_call *call)
   return status;
 }
 
-enum status head_loss(const struct model_call *call)
+static enum status all_chunks(const struct model_call *call, struct carve room,
+                              const struct sums *sums)
 {
   const struct head head = head_bind(call->model, call->params, call->grads);
   const struct device_model *device = &call->lane->device->model;
   const int64_t span = span_of(device, call->shape),
                 most = chunk_rows(device, span, head.linear.out);
-  struct carve room = {.base = call->work};
   const struct head_work w =
       lay_work(&room, &head, device, most, call->d ? WORK_LOSS_GRADIENT : WORK_LOSS);
   enum status status = call->d && !call->accumulate ? clear_rest(call) : STATUS_OK;
@@ -169,9 +201,44 @@ enum status head_loss(const struct model_call *call)
                                 .tile = rows,
                                 .type = head.type,
                                 .accumulate = call->accumulate || first > 0};
-      chunk_loss(call, &head, &pass, &w, first);
+      chunk_loss(call, &head, &pass, &w, sums, first);
     }
   return status;
+}
+
+/* The weights of the tokens of pairs. */
+static enum status weigh_pairs(const struct model_call *call, struct carve room,
+                               const struct pair_work *w)
+{
+  struct model_call scoring = *call;
+  scoring.d = NULL;
+  enum status status =
+      call->lane->device->ops->zero(call->lane, w->score, (size_t)call->shape.B * sizeof *w->score);
+  const struct pass pass = {.lane = call->lane, .status = &status};
+  const int64_t pairs = call->shape.B / 2;
+  const struct preference op = {
+      pairs,     call->shape.T, call->beta, w->score, call->batch.reference,
+      w->weight, w->loss,       w->margin,  w->won};
+  const struct sums scores = {.of = w->score, .apart = true},
+                    losses = {call->loss, call->batch.sources, false};
+  status = status ?: all_chunks(&scoring, room, &scores);
+  PASS_RUN(&pass, prefer, &op);
+  for (int64_t k = 0; k < pairs; k++)
+    sum_losses(&losses, &pass, w->loss + k, 1, 2 * k, 1);
+  PASS_RUN(&pass, sum_exact, pairs, w->margin, &call->preferred[0]);
+  PASS_RUN(&pass, sum_exact, pairs, w->won, &call->preferred[1]);
+  return status;
+}
+
+enum status head_loss(const struct model_call *call)
+{
+  struct carve room = {.base = call->work};
+  struct model_call pairs = *call;
+  if (!call->batch.reference)
+    return all_chunks(call, room, &(struct sums){call->loss, call->batch.sources, false});
+  const struct pair_work w = lay_pairs(&room, call->shape);
+  pairs.batch.weights = w.weight;
+  return weigh_pairs(call, room, &w) ?: all_chunks(&pairs, room, &(struct sums){.of = NULL});
 }
 
 enum status head_logits(const struct model_call *call)

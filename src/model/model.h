@@ -102,6 +102,8 @@ struct model_batch {
   int32_t *first;     /* [B, T] index in the sequence of the first token of t's document: at most t,
                          does not decrease with t; NULL: 0 */
   int32_t *sources;   /* [B] in host memory: the sum of losses that a sequence adds to; NULL: 0 */
+  double *reference;  /* [B] log-likelihood of the targets of a sequence by the reference model of
+                         preferences; NULL: the loss is that of the targets */
 };
 
 /* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token
@@ -123,7 +125,7 @@ struct model_params {
 /* clang-format off */
 enum model_work {
   WORK_FORWARD, WORK_BACKWARD, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS,
-  WORK_FORWARD_SAVED, WORK_DECODE
+  WORK_FORWARD_SAVED, WORK_DECODE, WORK_PREFERENCES
 };
 /* clang-format on */
 
@@ -142,7 +144,8 @@ struct model_call {
   bool accumulate;
   void *grads;
   float scale;
-  struct exactsum *loss;
+  double beta; /* of preferences */
+  struct exactsum *loss, *preferred;
   float *logits;
   void *work;
 };
@@ -181,7 +184,11 @@ struct model_ops {
    * rows with batch.targets >= 0). With
    * d != NULL it also computes the gradient of scale * (sum of losses): d [R, C] with respect to
    * x_in, and grads of unit `head`. With accumulate false every trained parameter of the unit is
-   * written (a tied unit's position embeddings as zero). */
+   * written (a tied unit's position embeddings as zero).
+   *
+   * With batch.reference, which needs d and no batch.weights, the loss is that of pairs (struct
+   * preference): it adds each pair's loss to the sum of its source, its margin to preferred[0], and
+   * to preferred[1] 1 if that is above 0. Logits are computed twice. */
   enum status (*head_loss)(const struct model_call *call);
   /* logits [B, V] fp32 of row `position` of each sequence of x_in */
   enum status (*head_logits)(const struct model_call *call);

@@ -350,7 +350,7 @@ static void add_metrics(struct builder *b)
         build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
 }
 
-/* One number per token of a micro-batch, if the data have it. */
+/* A number per token of a micro-batch, if the data have it. */
 static int add_input(struct builder *b, const char *name, enum dtype type, bool there)
 {
   const struct deck_shape *shape = &b->plan->input.shape;
@@ -367,6 +367,9 @@ static struct plan_batch add_batch(struct builder *b)
   batch.weights = add_input(b, "weights", DTYPE_F32, input->weights);
   batch.positions = add_input(b, "positions", DTYPE_I32, input->positions);
   batch.first = add_input(b, "first", DTYPE_I32, input->documents);
+  batch.reference = input->beta > 0 ? build_outside(b, "reference", tier_of_host(b), PURPOSE_TOKENS,
+                                                    DTYPE_F64, input->shape.micro_batch)
+                                    : -1;
   return batch;
 }
 
@@ -399,7 +402,7 @@ static void add_storage(struct builder *b)
                                  b->size.logits / (int64_t)sizeof(float));
   } else {
     plan->loss = build_outside(b, "loss", TIER_DEVICE, PURPOSE_METRICS, DTYPE_U8,
-                               plan_sources(&plan->input) * (int64_t)sizeof(struct exactsum));
+                               plan_losses(&plan->input) * (int64_t)sizeof(struct exactsum));
     add_metrics(b);
   }
 }
@@ -505,6 +508,7 @@ static void emit_loss(struct builder *b, const struct visit *visit, int params)
             plan->batch[visit->micro].targets, plan->loss, work);
   build_sum(loss, LOSS_SUM, plan->loss, visit->micro > 0);
   build_use(loss, LOSS_WEIGHTS, plan->batch[visit->micro].weights);
+  build_use(loss, LOSS_REFERENCE, plan->batch[visit->micro].reference);
   if (plan->input.mode != PLAN_TRAIN)
     return;
   b->d[visit->micro] = build_stream(b, "d", -1, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
@@ -634,7 +638,7 @@ static void emit_step(struct builder *b)
   for (int m = 0; m < b->micros; m++) {
     const struct plan_batch *batch = &b->plan->batch[m];
     BUILD(b, OP_LOAD, -1, m, batch->tokens, batch->targets, batch->weights, batch->positions,
-          batch->first);
+          batch->first, batch->reference);
   }
   for (int v = 0; v < b->visits; v++) {
     emit_visit(b, v);

@@ -1,4 +1,6 @@
 /* Checks the request for a plan, and computes the sizes of its buffers. */
+#include <math.h>
+
 #include "plan/builder.h"
 
 enum { MOST_VISITS = 1 << 20 };
@@ -68,6 +70,13 @@ enum status build_check_input(const struct plan_input *input)
                         (long long)input->capacity, (long long)shape->sequence);
   if (input->mode == PLAN_GENERATE && (input->weights || input->positions || input->documents))
     return status_usage("generation takes tokens, without weights, positions or documents");
+  if (input->beta != 0 &&
+      (!(input->beta > 0 && input->beta < INFINITY) || input->weights ||
+       input->mode != PLAN_TRAIN || shape->sequence < 2 || shape->micro_batch % 2 != 0))
+    return status_usage("a loss of pairs needs training, a finite beta above 0, no weights, "
+                        "sequences of 2 tokens, and an even number of them in a micro-batch, not "
+                        "%lld",
+                        (long long)shape->micro_batch);
   if (input->model->blocks < 1)
     return status_usage("model.layers: a plan needs at least one decoder block");
   if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) ||
@@ -109,6 +118,7 @@ enum status build_measure(const struct plan_input *input, struct sizes *size)
                {WORK_FORWARD_SAVED, &size->work_forward_saved},
                {WORK_BACKWARD, &size->work_backward},
                {generates                   ? WORK_LOGITS
+                : input->beta > 0           ? WORK_PREFERENCES
                 : input->mode == PLAN_TRAIN ? WORK_LOSS_GRADIENT
                                             : WORK_LOSS,
                 &size->work_loss},

@@ -162,6 +162,8 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
     attr->clip = optim->clip;
   if (op == OP_UPDATE || op == OP_REPAIR)
     attr->lr_scale = policy->lr_scale;
+  if (op == OP_LOSS)
+    attr->beta = b->plan->input.beta;
   if (row->updates) {
     attr->optimizer = optim->name;
     attr->stochastic = optim->stochastic;

@@ -33,6 +33,7 @@ const struct op_row op_rows[OP_COUNT] = {
         [LOAD_POSITIONS] = WRITES("positions", OUTSIDE, TOKENS, FIRST, ANY,
             verify_has_positions),
         [LOAD_FIRST] = WRITES("first", OUTSIDE, TOKENS, FIRST, ANY, verify_has_documents),
+        [LOAD_REFERENCE] = WRITES("reference", OUTSIDE, FP64, BATCH, ANY, verify_has_pairs),
     }},
     /* All-gather of a part of a unit over the shard group. A shard of another type is cast
      * first, or coded by the unit's scales. A shard that is at its place in the window is
@@ -142,7 +143,7 @@ const struct op_row op_rows[OP_COUNT] = {
         [FORWARD_FIRST] = READS_FIRST,
     }},
     /* With gradients in PLAN_TRAIN. The first one of a step has ACCESS_WRITE: the loss is zeroed
-     * first. */
+     * first. With attr.beta the loss is that of pairs. */
     [OP_LOSS] = {
         ROW("LOSS", COMPUTE, NOTHING, "the loss would lack a part"),
         .params = true, .one = {UNIT_HEAD, EACH_MICRO, verify_evaluates}, .value = value_loss,
@@ -155,6 +156,7 @@ const struct op_row op_rows[OP_COUNT] = {
         [LOSS_D] = WRITES("d", DEVICE, COMPUTE, ANY, ANY, verify_trains),
         [LOSS_GRADS] = SUMS("grads", DEVICE, GRADIENT, TRAINED, ANY, verify_learns),
         [LOSS_WEIGHTS] = READS("weights", OUTSIDE, FP32, ANY, ANY, verify_has_weights),
+        [LOSS_REFERENCE] = READS("reference", OUTSIDE, FP64, BATCH, ANY, verify_has_pairs),
     }},
     [OP_LOGITS] = {
         ROW("LOGITS", COMPUTE, NOTHING, "there would be no result"),

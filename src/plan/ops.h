@@ -34,7 +34,7 @@ enum operand_type {
   TYPE_ANY,
   TYPE_WINDOW,  /* in which parameters are gathered */
   TYPE_COMPUTE, /* of values that units pass to each other */
-  TYPE_GRADIENT, TYPE_MASTER, TYPE_STATE, TYPE_TOKENS, TYPE_FP32,
+  TYPE_GRADIENT, TYPE_MASTER, TYPE_STATE, TYPE_TOKENS, TYPE_FP32, TYPE_FP64,
   TYPE_BYTES, /* of private data of a model or the executor, and of messages */
   TYPE_SENT,  /* of data that the codec sends: messages, or the gradient itself */
   TYPE_FIRST  /* that of operand 0 */
@@ -51,6 +51,7 @@ enum operand_extent {
   EXTENT_SUMMED, EXTENT_PART, EXTENT_MESSAGES, EXTENT_RESIDUAL,
   EXTENT_MEMBERS, /* one for each member of the group */
   EXTENT_SCALES,  /* bytes, of a unit that is gathered in fp8 */
+  EXTENT_BATCH,   /* one for each sequence of a micro-batch */
   EXTENT_ONE
 };
 /* clang-format on */
@@ -152,7 +153,7 @@ unit_holds verify_trains, verify_evaluates, verify_generates, verify_learns,
     verify_trains_embedding;
 unit_holds verify_needs_backward, verify_needs_recompute, verify_wants_saved;
 unit_holds verify_on_host, verify_sums_on_device, verify_exchanges_shared, verify_shares_copy;
-unit_holds verify_has_weights, verify_has_positions, verify_has_documents;
+unit_holds verify_has_weights, verify_has_positions, verify_has_documents, verify_has_pairs;
 unit_holds verify_embeds_positions, verify_turns_positions;
 unit_holds verify_has_trained, verify_has_frozen, verify_keeps_codes;
 unit_holds verify_keeps_copy, verify_wants_params_work;

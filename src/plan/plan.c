@@ -182,7 +182,7 @@ uint64_t plan_collective_hash(const struct plan *plan)
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
     const bool collective = op_rows[instr->op].collective != COLLECTIVE_NONE;
-    if (!collective && !op_rows[instr->op].updates && !instr->attr.fp8)
+    if (!collective && !op_rows[instr->op].updates && !instr->attr.fp8 && instr->attr.beta == 0)
       continue;
     const bool reads_others = instr->op == OP_SUM_SHARED;
     const struct attributes *attr = &instr->attr;
@@ -197,6 +197,7 @@ uint64_t plan_collective_hash(const struct plan *plan)
     hash = hash_bytes(hash, word, sizeof word);
     hash = hash_bytes(hash, &instr->attr.clip, sizeof instr->attr.clip);
     hash = hash_bytes(hash, &instr->attr.lr_scale, sizeof instr->attr.lr_scale);
+    hash = hash_bytes(hash, &instr->attr.beta, sizeof instr->attr.beta);
     hash = codec_hash(hash, &instr->attr.codec);
   }
   return hash;

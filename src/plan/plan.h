@@ -40,7 +40,7 @@ enum op {
 
 /* Operands, by position. An operand that is absent has buffer -1 and shifts no other. */
 enum { PLAN_MAX_STATE = OPTIM_STATES }; /* kinds of optimizer state */
-enum { LOAD_TOKENS, LOAD_TARGETS, LOAD_WEIGHTS, LOAD_POSITIONS, LOAD_FIRST };
+enum { LOAD_TOKENS, LOAD_TARGETS, LOAD_WEIGHTS, LOAD_POSITIONS, LOAD_FIRST, LOAD_REFERENCE };
 enum { GATHER_SHARD, GATHER_WHOLE, GATHER_BY_SCALES };
 enum { MEASURE_TRAINED, MEASURE_FROZEN, MEASURE_SCALES };
 enum { MERGE_SCALES };
@@ -54,7 +54,8 @@ enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT, EMBED_POSITIONS };
 /* FORWARD and RECOMPUTE */
 enum { FORWARD_PARAMS, FORWARD_IN, FORWARD_OUT, FORWARD_WORK, FORWARD_SAVED, FORWARD_SCALES,
        FORWARD_POSITIONS, FORWARD_FIRST };
-enum { LOSS_PARAMS, LOSS_IN, LOSS_TARGETS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS, LOSS_WEIGHTS };
+enum { LOSS_PARAMS, LOSS_IN, LOSS_TARGETS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS, LOSS_WEIGHTS,
+       LOSS_REFERENCE };
 enum { LOGITS_PARAMS, LOGITS_IN, LOGITS_WORK, LOGITS_OUT };
 enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
 enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS,
@@ -173,6 +174,7 @@ struct attributes {
   int64_t sample;  /* ENCODE: steps between measurements of the errors of its messages; 0: never */
   double clip;     /* METRICS: largest norm of the gradient; 0: any */
   double lr_scale; /* UPDATE: factor of the learning rate. Elsewhere 0. */
+  double beta;     /* LOSS: plan_input.beta. Elsewhere 0. */
   /* The optimizer of op_rows[].updates. Its settings are those of plan_input.optim. */
   enum optimizer optimizer;
   enum fp8_use fp8; /* op_rows[].fp8: products of the unit that are in fp8 */
@@ -228,7 +230,9 @@ struct plan_input {
   bool weights, positions, documents; /* optional arrays of struct model_batch that the data have;
                                          PLAN_GENERATE: none */
   int sources;                        /* of the data, whose losses are summed apart; 0: one */
-  double squares;                     /* for forecasts: deck_rows.squares */
+  double beta;    /* of PLAN_TRAIN, above 0: the loss is that of pairs (struct preference), whose
+                     sequences lie one after the other, and a target is a pair; 0: of tokens */
+  double squares; /* for forecasts: deck_rows.squares */
 };
 
 /* A unit's flat buffer, packed for all ranks, as four ranks of a shard group own it:
@@ -267,7 +271,7 @@ struct plan_unit {
 
 /* The buffers of struct model_batch; -1: absent. */
 struct plan_batch {
-  int tokens, targets, weights, positions, first;
+  int tokens, targets, weights, positions, first, reference;
 };
 
 struct plan {
@@ -296,21 +300,27 @@ struct plan_metrics {
   struct outcome outcome;
   struct exactsum scratch; /* of METRICS: plan->squares on its device, then the whole loss */
   struct exactsum squares;
-  struct exactsum of[]; /* the losses of plan_sources() sources, then their numbers of targets */
+  struct exactsum of[]; /* the losses of plan_sources() sources, of pairs the two sums of
+                           model_call.preferred, then the sources' numbers of targets */
 };
-/* Sources of a plan's data, the sums that its ranks add up, and bytes of its metrics. Pure. */
+/* Sources of a plan's data, the sums that LOSS adds to, those that the ranks add up, and bytes of
+ * the metrics. Pure. */
 static inline int plan_sources(const struct plan_input *input)
 {
   return input->sources > 1 ? input->sources : 1;
 }
+static inline int plan_losses(const struct plan_input *input)
+{
+  return plan_sources(input) + (input->beta > 0 ? 2 : 0);
+}
 static inline int plan_sums(const struct plan_input *input)
 {
-  return 1 + 2 * plan_sources(input);
+  return 1 + plan_losses(input) + plan_sources(input);
 }
 static inline int64_t plan_metrics_bytes(const struct plan_input *input)
 {
   return (int64_t)(sizeof(struct plan_metrics) +
-                   2 * (size_t)plan_sources(input) * sizeof(struct exactsum));
+                   (size_t)(plan_sums(input) - 1) * sizeof(struct exactsum));
 }
 
 /* Sums of squares by which ENCODE measures its messages. All but `residual` are of a sample. */

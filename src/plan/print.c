@@ -59,6 +59,8 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
     fprintf(to, " between nodes");
   if (instr->attr.clip > 0)
     fprintf(to, " clipped to %g", instr->attr.clip);
+  if (instr->attr.beta > 0)
+    fprintf(to, " of pairs with beta %g", instr->attr.beta);
   if (instr->attr.optimizer != OPTIM_adamw)
     fprintf(to, " by %s", optim_ops(instr->attr.optimizer)->name);
   if (instr->attr.lr_scale != 0 && instr->attr.lr_scale != 1)

@@ -239,7 +239,7 @@ static double head_flops(const struct pricing *p)
 
 double flops_loss(const struct pricing *p)
 {
-  return (1 + has(p, LOSS_D) + has(p, LOSS_GRADS)) * head_flops(p);
+  return (1 + has(p, LOSS_REFERENCE) + has(p, LOSS_D) + has(p, LOSS_GRADS)) * head_flops(p);
 }
 
 /* Cost for one token of each sequence. */

@@ -112,6 +112,7 @@ static int64_t elements_of(const struct verify *v, const struct operand *operand
   case EXTENT_PART: return part_elements(v);
   case EXTENT_RESIDUAL: return message_bytes(&v->unit->policy.residual, verify_encoded(plan, unit));
   case EXTENT_MEMBERS: return verify_members(v);
+  case EXTENT_BATCH: return plan->input.shape.micro_batch;
   case EXTENT_SCALES: return model_fp8_bytes(plan->input.model, unit);
   case EXTENT_ONE: return 1;
   case EXTENT_MESSAGES:
@@ -129,6 +130,7 @@ static enum dtype type_of(const struct verify *v, const struct operand *operand)
   case TYPE_COMPUTE: return v->unit->policy.compute;
   case TYPE_STATE: return state_type(v->plan->state[operand->index], v->unit->policy.state);
   case TYPE_TOKENS: return DTYPE_I32;
+  case TYPE_FP64: return DTYPE_F64;
   case TYPE_BYTES: return DTYPE_U8;
   case TYPE_SENT: return sends_plain(v) ? DTYPE_F32 : DTYPE_U8;
   case TYPE_FIRST: return verify_used(v, 0)->dtype;
@@ -155,9 +157,12 @@ static void check_optimizer(struct verify *v)
   const bool updates = v->row->updates, seeded = updates || v->row->coded || v->row->codes_params,
              steps = op == OP_UPDATE || op == OP_REPAIR;
   const double clip = op == OP_METRICS ? optim->clip : 0,
-               lr_scale = steps ? v->unit->policy.lr_scale : 0;
+               lr_scale = steps ? v->unit->policy.lr_scale : 0,
+               beta = op == OP_LOSS ? v->plan->input.beta : 0;
   if (attr->clip != clip)
     verify_fail(v, "clips to a norm of %g, where %g is asked for", attr->clip, clip);
+  if (attr->beta != beta)
+    verify_fail(v, "weighs pairs with beta %g, where %g is asked for", attr->beta, beta);
   if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
     verify_fail(v, "updates by another optimizer than the plan's");
   if (attr->fp8 != plan_op_fp8(v->plan, op, v->instr->unit))
@@ -400,7 +405,7 @@ void check_publish(struct verify *v)
 
 void check_metrics(struct verify *v)
 {
-  check_elements(v, METRICS_LOSS, plan_sources(&v->plan->input) * (int64_t)sizeof(struct exactsum));
+  check_elements(v, METRICS_LOSS, plan_losses(&v->plan->input) * (int64_t)sizeof(struct exactsum));
   check_elements(v, METRICS_OUT, plan_metrics_bytes(&v->plan->input));
 }
 

@@ -11,6 +11,7 @@ enum kind {
   VALUE_WEIGHTS,
   VALUE_POSITIONS,
   VALUE_FIRST,
+  VALUE_REFERENCE,
   VALUE_STREAM,
   VALUE_SAVED,
   VALUE_STREAM_GRADIENT,
@@ -49,6 +50,7 @@ static const char *const words_of[] = {
     [VALUE_WEIGHTS] = "the weights of the loss of its micro-batch",
     [VALUE_POSITIONS] = "the positions of its micro-batch",
     [VALUE_FIRST] = "the first tokens of documents of its micro-batch",
+    [VALUE_REFERENCE] = "the log-likelihoods by the reference of its micro-batch",
     [VALUE_STREAM] = "the block's input",
     [VALUE_SAVED] = "the block's activations",
     [VALUE_STREAM_GRADIENT] = "the gradient by the block's output",
@@ -467,7 +469,7 @@ static void expect_scales(struct verify *v)
 
 void value_load(struct verify *v)
 {
-  for (int k = LOAD_TOKENS; k <= LOAD_FIRST; k++)
+  for (int k = LOAD_TOKENS; k <= LOAD_REFERENCE; k++)
     if (verify_has(v, k))
       set_of(v, k, VALUE_TOKENS + (enum kind)k, -1);
 }
@@ -520,6 +522,7 @@ void value_loss(struct verify *v)
   expect_of(v, LOSS_IN, VALUE_STREAM, last);
   expect_of(v, LOSS_TARGETS, VALUE_TARGETS, -1);
   expect_batch(v, LOSS_WEIGHTS, VALUE_WEIGHTS);
+  expect_batch(v, LOSS_REFERENCE, VALUE_REFERENCE);
   if (verify_has(v, LOSS_D))
     set_of(v, LOSS_D, VALUE_STREAM_GRADIENT, last);
   if (verify_has(v, LOSS_GRADS))

@@ -176,7 +176,7 @@ static enum status compare_decks(const struct train_run *run, const struct check
 
 static enum status create_job(struct train_run *run)
 {
-  return job_create(run->job, run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
+  return job_create(run->job, job_training(run->deck));
 }
 
 /* With the choices of `saved`, the deck of the checkpoint. What was made for a checkpoint that

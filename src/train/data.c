@@ -92,6 +92,7 @@ void data_close(struct data_sources *data)
     pack_destroy(data->of[i].pack);
     mem_free(data->of[i].token);
     mem_free(data->of[i].trained);
+    mem_free(data->of[i].reference);
     token_set_close(data->of[i].set);
   }
   data->n = 0;
@@ -142,35 +143,48 @@ static int64_t part_of(int64_t n, uint32_t share)
 
 int data_choose(const struct data_sources *data, int64_t sample, int64_t *number)
 {
+  const int64_t unit = data->pairs ? 2 : 1, rest = sample % unit;
   int s = 0;
-  for (; s < data->n - 1; s++) {
+  for (sample /= unit; s < data->n - 1; s++) {
     const uint32_t share = data->of[s].share;
     const int64_t before = part_of(sample, share);
     if (part_of(sample + 1, share) > before) {
-      *number = before;
-      return s;
+      sample = before;
+      break;
     }
     sample -= before;
   }
-  *number = sample;
+  *number = sample * unit + rest;
   return s;
 }
 
 int64_t data_part(const struct data_sources *data, int s, int64_t samples)
 {
+  const int64_t unit = data->pairs ? 2 : 1;
+  samples /= unit;
   for (int i = 0; i < s; i++)
     samples -= part_of(samples, data->of[i].share);
-  return s == data->n - 1 ? samples : part_of(samples, data->of[s].share);
+  return unit * (s == data->n - 1 ? samples : part_of(samples, data->of[s].share));
 }
 
-static enum status load_sample(struct data_order *order, int64_t sample, int64_t step,
-                               const struct row *row, int32_t *source)
+/* Row `b` of the batch. */
+static enum status load_sample(struct data_order *order, int64_t sample, int64_t step, int64_t b,
+                               const struct model_batch *out)
 {
   int64_t number;
   const int s = data_choose(order->data, sample, &number);
-  if (source)
-    *source = s;
-  return load_row(&order->data->of[s], order->seed, s, number, row, &order->counts[step & 1]);
+  const struct data_source *source = &order->data->of[s];
+  const struct row row = row_of(out, b, order->shape.sequence);
+  struct data_counts *counts = &order->counts[step & 1];
+  const int64_t targets = counts->targets;
+  if (out->sources)
+    out->sources[b] = s;
+  const enum status status = load_row(source, order->seed, s, number, &row, counts);
+  if (!out->reference)
+    return status;
+  out->reference[b] = source->reference[pack_place(source->pack, number)];
+  counts->targets = targets + b % 2;
+  return status;
 }
 
 enum status data_load_train(void *arg, int64_t step, int micro, const struct model_batch *out)
@@ -182,10 +196,8 @@ enum status data_load_train(void *arg, int64_t step, int micro, const struct mod
   enum status status = STATUS_OK;
   if (micro == 0)
     order->counts[step & 1] = (struct data_counts){0};
-  for (int64_t b = 0; b < shape->micro_batch && !status; b++) {
-    const struct row row = row_of(out, b, shape->sequence);
-    status = load_sample(order, first + b, step, &row, out->sources ? out->sources + b : NULL);
-  }
+  for (int64_t b = 0; b < shape->micro_batch && !status; b++)
+    status = load_sample(order, first + b, step, b, out);
   return status;
 }
 
@@ -208,7 +220,7 @@ enum status data_count(struct job *job, const struct data_order *order, int64_t 
 
 /* --- a scan --------------------------------------------------------------- */
 
-static int64_t rows_of(const struct data_scan *scan, int s)
+int64_t data_scan_rows_of(const struct data_scan *scan, int s)
 {
   const int64_t rows = scan->data.of[s].rows;
   return scan->most > 0 && scan->most < rows ? scan->most : rows;
@@ -218,7 +230,7 @@ int64_t data_scan_rows(const struct data_scan *scan)
 {
   int64_t rows = scan->choices ? scan->choices->rows : 0;
   for (int s = 0; s < scan->data.n; s++)
-    rows += rows_of(scan, s);
+    rows += data_scan_rows_of(scan, s);
   return rows;
 }
 
@@ -253,8 +265,8 @@ enum status data_load_scan(void *arg, int64_t step, int micro, const struct mode
     const struct row row = row_of(out, b, scan->sequence);
     int64_t number = first + b;
     int s = 0;
-    while (s < scan->data.n && number >= rows_of(scan, s))
-      number -= rows_of(scan, s++);
+    while (s < scan->data.n && number >= data_scan_rows_of(scan, s))
+      number -= data_scan_rows_of(scan, s++);
     if (scan->choices && number < scan->choices->rows)
       fill_choice(scan->choices, number, &row, scan->sequence, counts);
     else if (s == scan->data.n)
@@ -262,7 +274,7 @@ enum status data_load_scan(void *arg, int64_t step, int micro, const struct mode
     else
       status = load_row(&scan->data.of[s], 0, s, number, &row, counts);
     if (out->sources)
-      out->sources[b] = scan->choices      ? (int32_t)(scan->rank * scan->micro_batch + b)
+      out->sources[b] = scan->apart        ? (int32_t)(scan->rank * scan->micro_batch + b)
                         : s < scan->data.n ? s
                                            : 0;
   }
@@ -327,8 +339,17 @@ static enum status check_set(const struct token_set *set, const struct opening *
     return status_usage("%s: the tokens of %s go up to %lld, but model.vocab is %lld: set "
                         "model.vocab to at least %lld",
                         from->key, from->dir, last, (long long)vocab, last + 1);
+  const bool pairs = from->deck->train.objective == OBJECTIVE_DPO;
+  if (pairs != token_set_has_pairs(set))
+    return status_usage(pairs ? "%s: train.objective is dpo, but %s holds no pairs of "
+                                "conversations: prepare records with \"chosen\" and \"rejected\""
+                              : "%s: %s holds pairs of chosen and rejected conversations: set "
+                                "train.objective=dpo",
+                        from->key, from->dir);
   const int64_t tokens = token_set_stream(set).tokens,
-                least = from->split == SPLIT_VAL || job_packs(from->deck, set) ? 1 : from->sequence;
+                least = from->split == SPLIT_VAL || pairs || job_packs(from->deck, set)
+                            ? 1
+                            : from->sequence;
   if (tokens - 1 < least)
     return status_usage("%s: %s holds %lld tokens, fewer than one sequence of %lld and its target: "
                         "use more text or a smaller data.sequence",
@@ -388,10 +409,18 @@ static void hint_vocab(const struct token_set *set, const char *dir, const struc
 static void say_rows(const struct opening *from, const struct pack_facts *facts)
 {
   static const char *const done[] = {"cut", "left out", "split"};
+  const bool pairs = from->deck->train.objective == OBJECTIVE_DPO;
   const double share = (double)facts->filled / (double)(facts->rows * from->sequence);
   log_info("%s: %lld documents packed into %lld rows of %lld, %.1f %% filled", from->dir,
            (long long)facts->documents, (long long)facts->rows, (long long)from->sequence,
            100 * share);
+  if (pairs && facts->rows < facts->documents)
+    log_warn("%s: %lld pair%s left out, because a conversation is longer than a row of %lld "
+             "(data.long=drop) or has one token",
+             from->dir, (long long)(facts->documents - facts->rows) / 2,
+             plural((facts->documents - facts->rows) / 2), (long long)from->sequence);
+  if (pairs)
+    return;
   if (facts->longer > 0)
     log_warn("%s: %lld document%s longer than a row of %lld: %s (data.long=%s), %lld token%s lost",
              from->dir, (long long)facts->longer, facts->longer == 1 ? " is" : "s are",
@@ -410,6 +439,7 @@ static enum status open_pack(const struct opening *from, int s, struct data_sour
                  "one order");
   const struct pack_config config = {.row = from->sequence,
                                      .over = (enum pack_long)from->deck->data.over,
+                                     .pairs = token_set_has_pairs(out->set),
                                      .in_order = out->in_order,
                                      .seed = (uint64_t)from->deck->run.seed,
                                      .source = s};
@@ -471,7 +501,7 @@ static enum status fill_source(const struct opening *from, int s, struct data_so
     hint_vocab(out->set, from->dir, from->deck);
   if (!status && from->deck->data.verify)
     status = token_set_verify(comm, out->set);
-  if (!status && job_packs(from->deck, out->set))
+  if (!status && (token_set_has_pairs(out->set) || job_packs(from->deck, out->set)))
     status = open_pack(from, s, out);
   if (!status && out->trained && comm_rank(comm) == 0)
     status = find_trained(from, s, out);
@@ -502,7 +532,7 @@ enum status data_open(struct comm *comm, const struct deck *deck, enum token_spl
   struct data_maker first;
   struct opening from = {comm, deck, own ? "data.val" : "data.train", "", split, sequence, maker};
   enum status status = STATUS_OK;
-  *out = (struct data_sources){0};
+  *out = (struct data_sources){.pairs = deck->train.objective == OBJECTIVE_DPO};
   if (list->n == 0)
     return status_usage(
         "%s is not set: make token shards with `sluice prepare TEXT out=DIR` and set %s=DIR",

@@ -18,11 +18,14 @@ struct data_source {
   int64_t rows;      /* of an epoch; in order: all */
   int32_t *token;    /* room for a row and the target of its last position */
   uint8_t *trained;  /* likewise; NULL: all of the source are */
+  double *reference; /* [rows] by pack_place(): log-likelihoods by the reference model of pairs;
+                        NULL: none are known */
   uint32_t share; /* of the samples that no source before this one gets, in 2^-32. The last source
                      gets the rest. */
 };
 struct data_sources {
   int n;
+  bool pairs; /* two samples, 2k and 2k + 1, stay together */
   struct data_source of[DECK_SOURCES];
 };
 void data_close(struct data_sources *data); /* takes zeroed ones */
@@ -38,7 +41,7 @@ int64_t data_part(const struct data_sources *data, int s, int64_t samples);
 
 /* Of the rows that a rank has loaded for a step, or of those of all ranks. */
 struct data_counts {
-  int64_t targets;
+  int64_t targets; /* of training on pairs: the pairs */
   int64_t filled;  /* positions that are not padding */
   int64_t squares; /* sum of squares of the documents' lengths; of a window's length */
 };
@@ -68,17 +71,19 @@ enum status data_count(struct job *job, const struct data_order *order, int64_t 
                        struct data_counts *out);
 
 /* The rows of each source in order, at most `most` of them (0: all), one source after another: row
- * i of a step belongs to rank i / micro_batch. Rows after the last one have no targets. Rows of
- * choices are sources of their own: row i of a step is source i. */
+ * i of a step belongs to rank i / micro_batch. Rows after the last one have no targets. With
+ * `apart` rows are sources of their own: row i of a step is source i. */
 struct data_scan {
   struct data_sources data;
+  bool apart;
   const struct choices *choices; /* instead of data; NULL: none */
   int64_t most, first_step, micro_batch, sequence;
   int rank, ranks;
   struct data_counts counts[2]; /* as those of struct data_order */
 };
 exec_load data_load_scan; /* of a struct data_scan */
-/* Rows of all sources. Pure. */
+/* Rows of source `s`, or of all sources. Pure. */
+int64_t data_scan_rows_of(const struct data_scan *scan, int s);
 int64_t data_scan_rows(const struct data_scan *scan);
 
 /* The tokenizer that the data must have been made with. A new model accepts any. */

@@ -5,6 +5,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "base/preference.h"
 #include "exec/watchdog.h"
 
 const char evaluator_cure[] = "; eval.every=0 trains without validation";
@@ -13,7 +15,8 @@ static struct evaluator begin(struct job *job)
 {
   const struct plan *plan = job->plan[PLAN_EVAL];
   return (struct evaluator){.job = job,
-                            .scan = {.micro_batch = plan->input.shape.micro_batch,
+                            .scan = {.apart = job_scores_rows(job->deck),
+                                     .micro_batch = plan->input.shape.micro_batch,
                                      .sequence = plan->input.shape.sequence,
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
@@ -27,13 +30,21 @@ enum status evaluator_open_choices(struct job *job, const struct choices *choice
   return job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
 }
 
+enum status evaluator_start(struct job *job, struct evaluator *out)
+{
+  *out = begin(job);
+  return job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
+}
+
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out)
 {
   *out = begin(job);
   watchdog_start(job->start, "opening the validation data");
   enum status status =
-      data_open(job->comm, job->deck, SPLIT_VAL, out->scan.sequence, maker, &out->scan.data)
-          ?: job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
+      data_open(job->comm, job->deck, SPLIT_VAL, out->scan.sequence, maker, &out->scan.data);
+  if (!status && out->scan.data.pairs)
+    status = comm_agree(job->comm, mem_new(MEM_DATA, data_scan_rows(&out->scan), &out->score));
+  status = status ?: job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
   if (status)
     evaluator_close(out);
   return status;
@@ -42,6 +53,8 @@ enum status evaluator_open(struct job *job, const struct data_maker *maker, stru
 void evaluator_close(struct evaluator *evaluator)
 {
   data_close(&evaluator->scan.data);
+  mem_free(evaluator->score);
+  evaluator->score = NULL;
 }
 
 /* Of each source: its losses, and its targets. */
@@ -70,7 +83,7 @@ static void conclude(const struct data_scan *scan, struct losses *losses, struct
 {
   struct exactsum *all = &losses->loss[0];
   double bytes = 0, tokens = 0, untrained = 0;
-  *out = (struct evaluation){.sources = scan->data.n};
+  *out = (struct evaluation){.sources = scan->data.n, .accuracy = NAN, .margin = NAN};
   for (int s = 0; s < scan->data.n; s++) {
     const struct data_source *source = &scan->data.of[s];
     out->of[s] = (struct source_loss){exactsum_value(&losses->loss[s]) / (double)losses->targets[s],
@@ -89,6 +102,36 @@ static void conclude(const struct data_scan *scan, struct losses *losses, struct
   out->perplexity = exp(out->loss);
   /* The text of the tokens that are scored is known if all are. */
   out->bits_per_byte = untrained > 0 ? NAN : out->loss / M_LN2 / (bytes / tokens);
+}
+
+/* Scores are one row after another, of all sources. */
+static void conclude_pairs(const struct data_scan *scan, double beta, const double *score,
+                           struct evaluation *out)
+{
+  double margins = 0, losses = 0;
+  int64_t won = 0;
+  *out = (struct evaluation){.perplexity = NAN, .bits_per_byte = NAN, .sources = scan->data.n};
+  for (int s = 0; s < scan->data.n; s++) {
+    const struct data_source *source = &scan->data.of[s];
+    const int64_t rows = data_scan_rows_of(scan, s), pairs = rows / 2;
+    double loss = 0;
+    for (int64_t r = 0; r < rows; r += 2) {
+      const double margin =
+          preference_margin(beta, (double[]){-score[r], -score[r + 1]}, source->reference + r);
+      loss += preference_loss(margin);
+      margins += margin;
+      won += margin > 0;
+    }
+    score += rows;
+    losses += loss;
+    out->of[s] = (struct source_loss){loss / (double)pairs, pairs};
+    out->tokens += pairs;
+    out->all += source->rows / 2;
+    out->limited |= rows < source->rows;
+  }
+  out->loss = losses / (double)out->tokens;
+  out->margin = margins / (double)out->tokens;
+  out->accuracy = (double)won / (double)out->tokens;
 }
 
 /* The next step, if any of its tokens is scored. */
@@ -136,9 +179,19 @@ static bool run_steps(struct evaluator *evaluator, bool (*interrupts)(void *arg)
   return whole;
 }
 
+static void take_scores(const struct data_scan *scan, int64_t row, const struct exec_result *result,
+                        void *to)
+{
+  const int64_t rows = data_scan_rows(scan), end = row + scan->micro_batch * scan->ranks;
+  double *score = to;
+  for (int64_t r = row; r < rows && r < end; r++)
+    score[r] = -exactsum_value(&result->loss_exact[r - row]);
+}
+
 bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrupts)(void *arg),
                    void *arg, struct evaluation *out)
 {
+  double *const score = evaluator->score;
   struct data_scan *scan = &evaluator->scan;
   const int64_t batch = evaluator->job->deck->data.batch;
   const double start = clock_s();
@@ -148,21 +201,18 @@ bool evaluator_run(struct evaluator *evaluator, int64_t batches, bool (*interrup
     losses.targets[s] = 0;
   }
   scan->most = batches > INT64_MAX / batch ? 0 : batches * batch;
+  if (score)
+    scan->most += scan->most % 2;
   scan->first_step = evaluator->next_step;
-  if (!run_steps(evaluator, interrupts, arg, add_result, &losses))
+  if (!run_steps(evaluator, interrupts, arg, score ? take_scores : add_result,
+                 score ? (void *)score : &losses))
     return false;
-  conclude(scan, &losses, out);
+  if (score)
+    conclude_pairs(scan, evaluator->job->deck->train.beta, score, out);
+  else
+    conclude(scan, &losses, out);
   out->seconds = clock_s() - start;
   return true;
-}
-
-static void take_scores(const struct data_scan *scan, int64_t row, const struct exec_result *result,
-                        void *to)
-{
-  const int64_t rows = data_scan_rows(scan), end = row + scan->micro_batch * scan->ranks;
-  double *score = to;
-  for (int64_t r = row; r < rows && r < end; r++)
-    score[r] = -exactsum_value(&result->loss_exact[r - row]);
 }
 
 void evaluator_score(struct evaluator *evaluator, double *score)

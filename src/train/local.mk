@@ -22,6 +22,8 @@ src_train_libtrain_a_SOURCES = \
 	src/train/record_start.c \
 	src/train/sample.c \
 	src/train/sample.h \
+	src/train/reference.c \
+	src/train/reference.h \
 	src/train/signals.c \
 	src/train/signals.h \
 	src/train/stats.c \

@@ -134,6 +134,10 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   train_begin(run, "step", true);
   train_put(run, "loss", "loss/train", last->result.loss);
   train_put(run, "train_loss", NULL, last->result.loss);
+  if (run->data.pairs) {
+    train_put(run, "accuracy", "preferences/accuracy", last->result.accuracy);
+    train_put(run, "margin", "preferences/margin", last->result.margin);
+  }
   train_put(run, "grad_norm", "optimizer/gradient_norm", last->result.grad_norm);
   if (last->result.fp8) {
     train_put(run, "fp8_amax", "fp8/amax", f32_from_bits(last->result.tally.largest));
@@ -147,7 +151,7 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   train_put_known(run, "mfu", "speed/mfu", peak > 0 ? flops / last->seconds / peak : NAN);
   put_memory(run);
   if (!whole) {
-    train_put(run, "trained", NULL, (double)counts->targets);
+    train_put(run, run->data.pairs ? "pairs" : "trained", NULL, (double)counts->targets);
     train_put(run, "filled", "data/filled", tokens / (double)train_step_tokens(run));
   }
   train_put_sources(run, run->data.n, last->source);
@@ -176,11 +180,15 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
 {
   train_begin(run, "eval", true);
   train_put(run, "loss", "loss/validation", e->loss);
-  train_put(run, "perplexity", "validation/perplexity", e->perplexity);
+  train_put_known(run, "perplexity", "validation/perplexity", e->perplexity);
   train_put(run, "val_loss", NULL, e->loss);
   train_put(run, "val_ppl", NULL, e->perplexity);
+  if (run->data.pairs) {
+    train_put(run, "accuracy", "validation/accuracy", e->accuracy);
+    train_put(run, "margin", "validation/margin", e->margin);
+  }
   train_put_known(run, "bits_per_byte", "validation/bits_per_byte", e->bits_per_byte);
-  train_put(run, "tokens", NULL, (double)e->tokens);
+  train_put(run, run->data.pairs ? "pairs" : "tokens", NULL, (double)e->tokens);
   train_put(run, "seconds", NULL, e->seconds);
   train_put_sources(run, e->sources, e->of);
   return train_end(run, "eval", true);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/watchdog.h"
+#include "train/reference.h"
 
 /* --- a step -------------------------------------------------------------- */
 
@@ -177,8 +178,12 @@ static enum status evaluate(struct train_run *run)
     run->best_loss = e.loss;
     run->best_step = run->step;
   }
-  log_info("step %lld: validation loss %.4f, perplexity %.2f (%lld tokens, %.1f s)",
-           (long long)run->step, e.loss, e.perplexity, (long long)e.tokens, e.seconds);
+  if (run->data.pairs)
+    log_info("step %lld: validation loss %.4f, accuracy %.4f, margin %.4f (%lld pairs, %.1f s)",
+             (long long)run->step, e.loss, e.accuracy, e.margin, (long long)e.tokens, e.seconds);
+  else
+    log_info("step %lld: validation loss %.4f, perplexity %.2f (%lld tokens, %.1f s)",
+             (long long)run->step, e.loss, e.perplexity, (long long)e.tokens, e.seconds);
   return comm_agree(run->comm, train_record_evaluation(run, &e));
 }
 
@@ -242,6 +247,31 @@ static void warn_of_few(const struct train_run *run)
         (long long)sequence, FEW);
 }
 
+static enum status open_validation(struct train_run *run)
+{
+  const struct data_maker maker = {.id = data_stream(&run->data).tokenizer,
+                                   .of = run->data.of[0].dir};
+  const enum status status = evaluator_open(run->job, &maker, &run->evaluator);
+  if (status == STATUS_INPUT)
+    return status_set(status, "%s%s", status_text(), evaluator_cure);
+  if (!status && train_leads(run))
+    warn_of_few(run);
+  return status;
+}
+
+/* The parameters of a new run are those of the reference. */
+static enum status take_references(struct train_run *run)
+{
+  struct data_sources *val = run->deck->eval.every ? &run->evaluator.scan.data : NULL;
+  if (run->from)
+    return reference_take(run->comm, run->deck, SPLIT_TRAIN, &run->data)
+               ?: (val ? reference_take(run->comm, run->deck, SPLIT_VAL, val) : STATUS_OK);
+  log_info("computing the log-likelihoods of the reference");
+  return reference_make(&run->evaluator, &run->data)
+      ?: (val ? reference_make(&run->evaluator, val) : STATUS_OK)
+      ?: reference_keep(run->comm, run->deck, &run->data, val);
+}
+
 static enum status start_data(struct train_run *run)
 {
   const struct deck *deck = run->deck;
@@ -260,20 +290,11 @@ static enum status start_data(struct train_run *run)
                ?: job_start(run->job, PLAN_TRAIN, data_load_train, &run->order);
   if (!status && next_update(run) <= deck->compress.warmup)
     status = job_start_warmup(run->job);
-  if (!status)
-    job_read_ahead(run->job, PLAN_TRAIN, run->step, run->deck->run.steps - run->step);
-  if (status || !deck->eval.every)
+  if (status || job_training(deck) == JOB_TRAIN)
     return status;
-  const struct data_maker maker = {.id = data_stream(&run->data).tokenizer,
-                                   .of = run->data.of[0].dir};
-  status = evaluator_open(run->job, &maker, &run->evaluator);
-  if (status == STATUS_INPUT)
-    return status_set(status, "%s%s", status_text(), evaluator_cure);
-  if (!status && train_leads(run))
-    warn_of_few(run);
-  return status;
+  return (deck->eval.every ? open_validation(run) : evaluator_start(run->job, &run->evaluator))
+             ?: (run->data.pairs ? take_references(run) : STATUS_OK);
 }
-
 static enum status prepare_state(struct train_run *run, struct deck *deck, const char *resume)
 {
   train_folder_paths(run);
@@ -295,6 +316,8 @@ static enum status prepare_loop(struct train_run *run)
   enum { MOST_TIMES = 1 << 16 }; /* the summary's percentiles are those of the last steps */
   const int64_t left = run->deck->run.steps - run->step;
   enum status status = start_data(run);
+  if (!status)
+    job_read_ahead(run->job, PLAN_TRAIN, run->step, run->deck->run.steps - run->step);
   watchdog_start(run->job->start, "opening %s", run->deck->run.dir);
   /* Checkpoints of later steps belong to another history from here on. */
   if (!status && run->from)

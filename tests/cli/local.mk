@@ -20,6 +20,7 @@ check_scripts += \
 	tests/cli/cuda_spy.sh \
 	tests/cli/decks.sh \
 	tests/cli/doctor.sh \
+	tests/cli/dpo.sh \
 	tests/cli/evaluate.sh \
 	tests/cli/exactness.sh \
 	tests/cli/feedback.sh \

@@ -96,4 +96,30 @@ DEVICE_TEST(non_finite_logits_show_in_the_loss)
   }
 }
 
+/* Oracle: the definition. Margins so large that their exponential is no number lose no sum. */
+DEVICE_TEST(preferences_are_the_definition)
+{
+  enum { PAIRS = 4, T = 3 };
+  static const double nll[2 * PAIRS] = {7, 7, 20, 33.5, 41, 30, 3e6, 5},
+                              reference[2 * PAIRS] = {-7, -7, -25, -31, -40, -30, -8, -9},
+                              beta = 0.4, margin[PAIRS] = {0, 3, -0.4, -1199998.4};
+  struct exactsum score[2 * PAIRS] = {0};
+  float weight[2 * PAIRS * T];
+  double loss[PAIRS], got[PAIRS], won[PAIRS];
+  for (int b = 0; b < 2 * PAIRS; b++) {
+    exactsum_add(&score[b], nll[b]);
+    exactsum_normalize(&score[b]);
+  }
+  assert_ok(ops->prefer(
+      lanes[0], &(struct preference){PAIRS, T, beta, score, reference, weight, loss, got, won}));
+  for (int k = 0; k < PAIRS; k++) {
+    const double m = margin[k], wanted = m < -700 ? -m : log(1 + exp(-m)),
+                 slope = m < -700 ? beta : beta / (1 + exp(m));
+    assert_true(fabs(got[k] - m) <= 1e-9 && fabs(loss[k] - wanted) <= 1e-9);
+    assert_true(won[k] == (m > 0));
+    for (int t = 0; t < 2 * T; t++)
+      assert_true(weight[2 * k * T + t] == (float)(t < T ? slope : -slope));
+  }
+}
+
 TEST_MAIN(fixture_create, fixture_destroy)

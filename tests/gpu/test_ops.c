@@ -1195,6 +1195,47 @@ GPU_TEST(test_classifier)
   check_classifier(3, 300001, 300032, false);
 }
 
+static void expect_near(const char *what, const struct twin *out, int64_t n)
+{
+  const double *want = at(&sides[0], out);
+  double *got = download(out);
+  for (int64_t i = 0; i < n; i++)
+    if (!(fabs(got[i] - want[i]) <= 1e-12 * fabs(want[i])))
+      fail_msg("%s of pair %lld is %.17g, not %.17g", what, (long long)i, got[i], want[i]);
+  drop(host, got);
+}
+
+/* The first pair has no margin, the last ones have large ones. */
+GPU_TEST(test_preferences)
+{
+  enum { PAIRS = 5, T = 301 };
+  struct exactsum score[2 * PAIRS] = {0};
+  double reference[2 * PAIRS];
+  for (int b = 0; b < 2 * PAIRS; b++) {
+    exactsum_add(&score[b], 100 + (b < 2 ? 0 : b % 2 ? 3.7 * b * b * b : 30.1 * b * b));
+    exactsum_normalize(&score[b]);
+    reference[b] = -120 - 11.1 * (b / 2);
+  }
+  const struct twin scores = exact_of(score, sizeof score),
+                    references = exact_of(reference, sizeof reference);
+  struct twin weight = exact_make((int64_t)2 * PAIRS * T, DTYPE_F32, false, false),
+              loss = exact_make(2 * PAIRS, DTYPE_F32, false, false),
+              margin = exact_make(2 * PAIRS, DTYPE_F32, false, false),
+              won = exact_make(2 * PAIRS, DTYPE_F32, false, false);
+  BOTH(prefer, &(struct preference){PAIRS, T, 0.1, AT(scores), AT(references), AT(weight), AT(loss),
+                                    AT(margin), AT(won)});
+  expect_near("loss", &loss, PAIRS);
+  expect_near("margin", &margin, PAIRS);
+  expect_near("count", &won, PAIRS);
+  const float *want = at(&sides[0], &weight);
+  float *got = download(&weight);
+  for (int64_t i = 0; i < 2 * PAIRS * T; i++)
+    if (!(fabsf(got[i] - want[i]) <= 1e-6f * fabsf(want[i])))
+      fail_msg("weight %lld is %.9g, not %.9g", (long long)i, (double)got[i], (double)want[i]);
+  drop(host, got);
+  forget();
+}
+
 /* clang-format off */
 static const struct update ADAMW = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
     .momentum = 0.9, .grad_scale = 0.3f, .bias1 = 0.3, .bias2 = 0.2};

@@ -4,6 +4,7 @@ check_PROGRAMS += \
 	tests/model/test_fp8 \
 	tests/model/test_hf \
 	tests/model/test_model \
+	tests/model/test_pairs \
 	tests/model/test_parity \
 	tests/model/test_twin
 fixtures += tests/model/libmodel.a

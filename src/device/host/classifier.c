@@ -1,6 +1,8 @@
 /* Softmax and cross-entropy of rows of logits, with fp32 statistics. */
 #include <string.h>
 
+#include "base/exactsum.h"
+#include "base/preference.h"
 #include "device/host/host.h"
 
 struct classifier_job {
@@ -36,5 +38,22 @@ enum status host_cross_entropy(struct lane *lane, const struct cross_entropy *op
       return device_refuse_id("target", r, op->target[r], op->V);
   struct classifier_job job = {host_kernels(lane), op};
   host_run_tasks(lane, op->rows, run_row, &job);
+  return STATUS_OK;
+}
+
+enum status host_prefer(struct lane *lane, const struct preference *op)
+{
+  (void)lane;
+  for (int64_t k = 0; k < op->pairs; k++) {
+    const double score[] = {exactsum_value(&op->score[2 * k]),
+                            exactsum_value(&op->score[2 * k + 1])},
+                 margin = preference_margin(op->beta, score, op->reference + 2 * k);
+    const float weight = (float)(op->beta / (1 + exp(margin)));
+    op->margin[k] = margin;
+    op->loss[k] = preference_loss(margin);
+    op->won[k] = margin > 0;
+    for (int64_t t = 0; t < 2 * op->T; t++)
+      op->weight[2 * k * op->T + t] = t < op->T ? weight : -weight;
+  }
   return STATUS_OK;
 }
