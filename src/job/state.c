@@ -39,7 +39,7 @@ static void describe_tensor(struct job_state *state, int kind, int u, int p,
   if (piece->host && piece->type == DTYPE_F32)
     out->data = piece->host + (empty ? 0 : part->at + out->range.begin) * (int64_t)sizeof(float);
   else
-    out->move = job_state_move;
+    out->move = piece->codec ? job_state_move_coded : job_state_move;
 }
 
 static enum status describe_residuals(struct job_state *state)
@@ -188,7 +188,9 @@ enum status job_state_commit(struct job_state *state)
 {
   if (!state->loads)
     return status_set(STATUS_INTERNAL, "state that was opened to be saved is written back");
-  return job_state_transfer(state, true) ?: job_state_run_team(state->job, publish_part, state);
+  return job_state_close_units(state)
+             ?: job_state_transfer(state, true)
+             ?: job_state_run_team(state->job, publish_part, state);
 }
 
 void job_state_close(struct job_state *state)
@@ -199,6 +201,7 @@ void job_state_close(struct job_state *state)
     state->job->device->ops->release_host(state->job->device, state->block);
   else
     mem_free(state->block);
+  job_state_coding_destroy(state->coding);
   job_state_merge_destroy(state->merge);
   mem_free(state->scratch);
   mem_free(state->part);
@@ -226,6 +229,7 @@ enum status job_state_fill(const struct io_tensor *tensor, struct layout_range r
 
 struct initial {
   const struct job_state *state;
+  int unit, first;    /* its first tensor */
   _Atomic int status; /* of all workers */
 };
 struct initial_param {
@@ -248,26 +252,25 @@ enum status job_state_init_param(const struct job_state *state, int unit, int pa
   return job_state_fill(tensor, range, make_initial, &of);
 }
 
-/* Each worker makes its part of every tensor, because an element is a function of its place. */
+/* Each worker makes its part of every tensor of the unit, because an element is a function of its
+ * place. */
 static void init_part(void *arg, int worker, int workers)
 {
   enum { GRAIN = 4096 };
   struct initial *all = arg;
-  const struct model *model = all->state->job->model;
-  for (int u = 0, t = 0; u < model->units; u++)
-    for (int p = 0; p < model->unit[u].params; p++, t++) {
-      const struct io_tensor *tensor = &all->state->tensor[t];
-      const struct layout_range range = tensor->range;
-      int64_t begin, end;
-      team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers,
-                 &begin, &end);
-      const struct layout_range part = {range.begin + begin, range.begin + end};
-      const enum status status =
-          begin < end ? job_state_init_param(all->state, u, p, tensor, part) : STATUS_OK;
-      if (status)
-        all->status = (int)status;
-      progress_add();
-    }
+  for (int p = 0; p < all->state->job->model->unit[all->unit].params; p++) {
+    const struct io_tensor *tensor = &all->state->tensor[all->first + p];
+    const struct layout_range range = tensor->range;
+    int64_t begin, end;
+    team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers,
+               &begin, &end);
+    const struct layout_range part = {range.begin + begin, range.begin + end};
+    const enum status status =
+        begin < end ? job_state_init_param(all->state, all->unit, p, tensor, part) : STATUS_OK;
+    if (status)
+      all->status = (int)status;
+    progress_add();
+  }
 }
 
 enum status job_state_init(const struct job *job)
@@ -275,10 +278,13 @@ enum status job_state_init(const struct job *job)
   struct job_state *state = NULL;
   enum status status = job_state_open(job, false, false, true, &state);
   struct initial initial = {.state = state};
-  status = status
-           ?: job_state_run_team(job, init_part, &initial)
-           ?: (enum status)initial.status
-           ?: job_state_commit(state);
+  for (; initial.unit < job->model->units && !status; initial.unit++) {
+    status = job_state_open_unit(state, initial.unit)
+             ?: job_state_run_team(job, init_part, &initial)
+             ?: (enum status)initial.status;
+    initial.first += job->model->unit[initial.unit].params;
+  }
+  status = status ?: job_state_commit(state);
   job_state_close(state);
   return status;
 }

@@ -5,9 +5,10 @@
 #include "io/checkpoint/state.h"
 #include "job/job.h"
 
-struct job_state_piece; /* a rank's part of one kind in one unit */
-struct job_state_part;  /* the part of a piece that belongs to a tensor */
-struct job_state_merge; /* conversion of residuals that other ranks have saved */
+struct job_state_piece;  /* a rank's part of one kind in one unit */
+struct job_state_part;   /* the part of a piece that belongs to a tensor */
+struct job_state_coding; /* a frozen part that is decoded */
+struct job_state_merge;  /* conversion of residuals that other ranks have saved */
 
 /* The job that saved a checkpoint, as far as residuals and copies of parameters depend on it. */
 struct job_state_saved {
@@ -28,6 +29,7 @@ struct job_state {
   struct job_state_part *part; /* of each tensor */
   int pieces;
   struct job_state_merge *merge;
+  struct job_state_coding *coding;     /* NULL: none yet */
   const struct job_state_saved *saved; /* NULL: as this job would save */
   void *block, *scratch;
   int64_t block_bytes;
@@ -38,10 +40,10 @@ struct job_state {
  * `unique` (for saving), each element is on exactly one rank. Otherwise (for loading) all elements
  * of this rank are included. If the host can read fp32 data, pointers are into them. Data on a
  * separate device go through a block of job_state_bytes(). It holds a copy of them or, with `load`,
- * zeros until it is filled. Data on disk, and 16-bit moments, have no data pointer. They are moved
- * piece by piece, as moments in fp32, from which the same codes are made again (device/moments.h).
- * With `load` all moments on the disk that will not be filled are zeroed. No step may be running.
- * Local. */
+ * zeros until it is filled. Data on disk, 16-bit moments, and frozen parts that are kept as
+ * messages, have no data pointer. They are moved piece by piece, as moments in fp32, from which the
+ * same codes are made again (device/moments.h). With `load` all moments on the disk that will not
+ * be filled are zeroed. No step may be running. Local. */
 enum status job_state_open(const struct job *job, bool moments, bool unique, bool load,
                            struct job_state **out);
 /* For loading with moments, and with residuals as they were saved. If the same number of ranks
@@ -69,7 +71,7 @@ enum status job_state_init_param(const struct job_state *state, int unit, int pa
 enum status job_state_share_copies(const struct job *job);
 
 /* Host memory for the state of this rank's plan with a separate device, as opened for loading.
- * Messages of a codec are decoded there, also those of the host. Local. */
+ * Frozen parts that are kept as messages are decoded there one by one. Local. */
 int64_t job_state_bytes(const struct plan *plan, bool moments);
 
 /* Allocates host memory for a copy of all data that this rank saves, in their own types.

@@ -1,84 +1,157 @@
 /* Frozen parts that are kept as messages of a codec. The host decodes them to fp32 for saving, and
- * encodes them after loading. Encoding what a message decodes to gives the same message. */
+ * encodes them after loading, unit by unit: elements of one unit exist at a time. Encoding what a
+ * message decodes to gives the same message. */
 #include "base/mem.h"
 #include "base/progress.h"
-#include "compress/compress.h"
 #include "device/lane.h"
 #include "job/state_private.h"
 
-struct coding {
-  const struct plan *plan;
-  int unit;
-  float *x;      /* all elements of the message */
+struct job_state_coding {
+  int unit;      /* whose elements are in x; -1: none */
+  float *x;      /* room for the elements of any unit */
+  char *message; /* the same for messages, if those of the job are on a separate device */
+  bool filled[]; /* by unit: its message was made */
+};
+
+static const struct job_state_piece *piece_of(const struct job_state *state, int u)
+{
+  return &state->piece[job_state_piece_index(state->plan, 0, u, true)];
+}
+
+static int64_t elements_of(const struct plan *plan, int u)
+{
+  return plan->unit[u].frozen_owned.end - plan->unit[u].frozen_owned.begin;
+}
+
+int64_t job_state_coding_bytes(const struct plan *plan, int64_t *messages)
+{
+  int64_t most = 0;
+  *messages = 0;
+  for (int u = 0; u < plan->input.model->units; u++) {
+    const int buffer = plan->unit[u].frozen;
+    if (buffer < 0 || plan->buffer[buffer].dtype != DTYPE_U8)
+      continue;
+    most = elements_of(plan, u) > most ? elements_of(plan, u) : most;
+    *messages = plan->buffer[buffer].bytes > *messages ? plan->buffer[buffer].bytes : *messages;
+  }
+  return most * (int64_t)sizeof(float);
+}
+
+static enum status prepare(struct job_state *state)
+{
+  struct job_state_coding *coding;
+  const int units = state->plan->input.model->units;
+  int64_t messages;
+  const int64_t bytes = job_state_coding_bytes(state->plan, &messages);
+  enum status status =
+      mem_alloc(MEM_IO, sizeof *coding + (size_t)units * sizeof(bool), (void **)&coding);
+  if (status)
+    return status;
+  coding->unit = -1;
+  state->coding = coding;
+  status = mem_alloc(MEM_IO, (size_t)bytes, (void **)&coding->x);
+  return status || state->job->device->model.host_memory
+             ? status
+             : mem_alloc(MEM_IO, (size_t)messages, (void **)&coding->message);
+}
+
+void job_state_coding_destroy(struct job_state_coding *coding)
+{
+  if (coding) {
+    mem_free(coding->message);
+    mem_free(coding->x);
+  }
+  mem_free(coding);
+}
+
+struct work {
+  const struct job_state *state;
   char *message; /* in host memory */
-  bool encodes;
 };
 
 static enum status code(struct lane *lane, const void *arg)
 {
-  const struct coding *c = arg;
-  return c->encodes ? plan_message_encode(c->plan, c->unit, lane, c->x, c->message)
-                    : plan_message_decode(c->plan, c->unit, lane, 1, c->message, DTYPE_F32, c->x);
+  const struct work *work = arg;
+  const struct plan *plan = work->state->plan;
+  const struct job_state_coding *coding = work->state->coding;
+  return work->state->loads
+             ? plan_message_encode(plan, coding->unit, lane, coding->x, work->message)
+             : plan_message_decode(plan, coding->unit, lane, 1, work->message, DTYPE_F32,
+                                   coding->x);
 }
 
-static enum status code_on_host(const struct job *job, const struct coding *c)
+/* Encodes or decodes the unit that is open. A message on a separate device is copied to or from the
+ * host. */
+static enum status code_unit(const struct job_state *state)
 {
-  struct device *device = job->device, *own = NULL;
-  enum status status = STATUS_OK;
-  if (!device->model.host_memory)
-    status = device_create("host", 0, DTYPE_F32, &own);
-  status =
-      status ?: job_state_on_lane(own ? own : device, job->threads > 0 ? job->threads : 1, code, c);
-  device_destroy(own);
+  const struct job *job = state->job;
+  const struct job_state_piece *piece = piece_of(state, state->coding->unit);
+  const struct work work = {state, piece->host ? piece->host : state->coding->message};
+  char *const there = piece->host ? NULL : job_state_pointer(job, piece->buffer);
+  const int64_t bytes = job_state_piece_bytes(piece);
+  struct device *host = NULL;
+  enum status status = device_create("host", 0, DTYPE_F32, &host);
+  if (!status && there && !state->loads)
+    status = job_state_copy(job, work.message, there, bytes);
+  status = status ?: job_state_on_lane(host, job->threads > 0 ? job->threads : 1, code, &work);
+  if (!status && there && state->loads)
+    status = job_state_copy(job, there, work.message, bytes);
+  device_destroy(host);
+  progress_add();
   return status;
 }
 
-/* A message on a separate device is copied to or from the host. If the piece has only a part of the
- * elements, all of them are decoded to memory of their own. */
-static enum status code_piece(const struct job_state *state, const struct job_state_piece *piece,
-                              int u, bool to_job)
+static enum status close_unit(struct job_state *state)
 {
-  const struct layout_range held = state->plan->unit[u].frozen_owned;
-  const int64_t n = held.end - held.begin, bytes = state->plan->buffer[piece->buffer].bytes;
-  struct coding c = {.plan = state->plan,
-                     .unit = u,
-                     .x = (float *)piece->host,
-                     .message = job_state_host_pointer(state->job, piece->buffer),
-                     .encodes = to_job};
-  char *const there = c.message ? NULL : job_state_pointer(state->job, piece->buffer);
-  float *whole = NULL;
-  char *message = NULL;
-  enum status status = STATUS_OK;
-  if (there) {
-    status = mem_new(MEM_IO, bytes, &message);
-    c.message = message;
-  }
-  if (!status && piece->elements < n) {
-    status = mem_new(MEM_IO, n, &whole);
-    c.x = whole;
-  }
-  if (!status && there && !to_job)
-    status = job_state_copy(state->job, message, there, bytes);
-  status = status ?: code_on_host(state->job, &c);
-  if (!status && there && to_job)
-    status = job_state_copy(state->job, there, message, bytes);
-  if (!status && whole)
-    memcpy(piece->host, whole + (piece->range.begin - held.begin),
-           (size_t)job_state_piece_bytes(piece));
-  mem_free(whole);
-  mem_free(message);
+  struct job_state_coding *coding = state->coding;
+  if (!coding || coding->unit < 0)
+    return STATUS_OK;
+  const enum status status = state->loads ? code_unit(state) : STATUS_OK;
+  coding->filled[coding->unit] = true;
+  coding->unit = -1;
   return status;
 }
 
-enum status job_state_code(const struct job_state *state, bool to_job)
+enum status job_state_open_unit(struct job_state *state, int u)
+{
+  if (!piece_of(state, u)->codec || (state->coding && state->coding->unit == u))
+    return STATUS_OK;
+  enum status status = state->coding ? close_unit(state) : prepare(state);
+  if (status)
+    return status;
+  struct job_state_coding *coding = state->coding;
+  if (state->loads && coding->filled[u])
+    return status_set(STATUS_INTERNAL,
+                      "frozen parameters of %s are loaded again after those of another unit",
+                      state->plan->input.model->unit[u].name);
+  coding->unit = u;
+  if (!state->loads)
+    return code_unit(state);
+  memset(coding->x, 0, (size_t)elements_of(state->plan, u) * sizeof *coding->x);
+  return STATUS_OK;
+}
+
+enum status job_state_close_units(struct job_state *state)
 {
   enum status status = STATUS_OK;
-  for (int u = 0; u < state->plan->input.model->units && !status; u++) {
-    const struct job_state_piece *piece =
-        &state->piece[job_state_piece_index(state->plan, 0, u, true)];
-    progress_add();
-    if (piece->codec && job_state_piece_bytes(piece) > 0)
-      status = code_piece(state, piece, u, to_job);
-  }
-  return status;
+  for (int u = 0; u < state->plan->input.model->units && !status; u++)
+    if (piece_of(state, u)->codec && !(state->coding && state->coding->filled[u]))
+      status = job_state_open_unit(state, u);
+  return status ? status : close_unit(state);
+}
+
+enum status job_state_move_coded(const struct io_tensor *tensor, struct layout_range range,
+                                 void *data)
+{
+  const struct job_state_part *part = tensor->arg;
+  struct job_state *state = (struct job_state *)part->state;
+  const enum status status = job_state_open_unit(state, part->unit);
+  if (status)
+    return status;
+  const int64_t begin = part->piece->range.begin -
+                        state->plan->unit[part->unit].frozen_owned.begin + part->at + range.begin;
+  float *const x = state->coding->x + begin;
+  const size_t bytes = (size_t)(range.end - range.begin) * sizeof *x;
+  memcpy(state->loads ? (void *)x : data, state->loads ? data : x, bytes);
+  return STATUS_OK;
 }

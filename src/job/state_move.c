@@ -107,9 +107,7 @@ enum status job_state_transfer(const struct job_state *state, bool to_job)
   for (int i = 0; i < state->pieces; i++)
     any |= job_state_is_apart(state, &state->piece[i]);
   const struct transfer transfer = {state, to_job};
-  const enum status status =
-      any ? job_state_on_lane(state->job->device, 1, copy_pieces, &transfer) : STATUS_OK;
-  return status ? status : job_state_code(state, to_job);
+  return any ? job_state_on_lane(state->job->device, 1, copy_pieces, &transfer) : STATUS_OK;
 }
 
 static enum status read_disk(const struct job_state *state)

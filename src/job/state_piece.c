@@ -70,10 +70,8 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
   }
   if (piece.buffer >= 0)
     piece.type = plan->buffer[piece.buffer].dtype;
-  if (piece.type == DTYPE_U8) { /* a message */
-    piece.type = DTYPE_F32;
+  if (piece.type == DTYPE_U8) /* a message */
     piece.codec = &unit->policy.base;
-  }
   return piece;
 }
 
@@ -90,6 +88,10 @@ struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, i
   if (unique)
     piece.range =
         unique_range(&plan->input, frozen ? layout->flat - layout->trained : layout->trained, held);
+  if (piece.codec) {
+    piece.elements = plan->buffer[piece.buffer].bytes;
+    return piece;
+  }
   const int64_t begin = job_state_offset(plan, kind, u, piece.range.begin);
   piece.elements = job_state_offset(plan, kind, u, piece.range.end) - begin;
   piece.offset = dtype_bytes(piece.type, begin - job_state_offset(plan, kind, u, held.begin));
@@ -119,7 +121,8 @@ int64_t job_state_piece_bytes(const struct job_state_piece *piece)
   return piece->buffer >= 0 ? dtype_bytes(piece->type, piece->elements) : 0;
 }
 
-/* Bytes of all pieces of a plan, or only of those that a block holds if the device is separate. */
+/* Bytes of all pieces of a plan, or only of those that a block holds if the device is separate, and
+ * of a message that is decoded. */
 static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, bool blocked)
 {
   int64_t bytes = 0;
@@ -128,10 +131,12 @@ static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, b
       for (int frozen = 0; frozen < JOB_STATE_PARTS; frozen++) {
         const struct job_state_piece piece = job_state_make_piece(plan, kind, u, frozen, unique);
         if (piece.buffer >= 0 &&
-            (!blocked || piece.codec || plan->buffer[piece.buffer].tier == TIER_DEVICE))
+            (!blocked || (!piece.codec && plan->buffer[piece.buffer].tier == TIER_DEVICE)))
           bytes += job_state_piece_bytes(&piece);
       }
-  return bytes;
+  int64_t message;
+  const int64_t elements = job_state_coding_bytes(plan, &message);
+  return bytes + elements + message;
 }
 
 int64_t job_state_bytes(const struct plan *plan, bool moments)
@@ -153,16 +158,13 @@ char *job_state_host_pointer(const struct job *job, int buffer)
 
 char *job_state_place(const struct job_state *state, const struct job_state_piece *piece)
 {
-  char *buffer = piece->buffer >= 0 && !piece->codec
-                     ? job_state_host_pointer(state->job, piece->buffer)
-                     : NULL;
+  char *buffer = piece->buffer >= 0 ? job_state_host_pointer(state->job, piece->buffer) : NULL;
   return buffer ? buffer + piece->offset : NULL;
 }
 
 bool job_state_is_apart(const struct job_state *state, const struct job_state_piece *piece)
 {
-  return piece->blocked && !piece->codec &&
-         state->plan->buffer[piece->buffer].tier == TIER_DEVICE &&
+  return piece->blocked && state->plan->buffer[piece->buffer].tier == TIER_DEVICE &&
          !state->job->device->model.host_memory;
 }
 
@@ -171,8 +173,8 @@ static bool wants_block(const struct job_state *state, const struct job_state_pi
 {
   if (piece->buffer < 0 || job_state_piece_bytes(piece) == 0)
     return false;
-  return snapshot || piece->codec ||
-         (!job_state_place(state, piece) && state->plan->buffer[piece->buffer].tier == TIER_DEVICE);
+  return snapshot || (!piece->codec && !job_state_place(state, piece) &&
+                      state->plan->buffer[piece->buffer].tier == TIER_DEVICE);
 }
 
 /* Pinned memory, if a separate device holds most of the state. Otherwise pinning would take longer

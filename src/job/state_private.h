@@ -17,7 +17,7 @@ struct job_state_piece {
   int64_t elements; /* of the range that this kind has, without gaps */
   enum dtype type;
   enum state_code code;
-  const struct codec *codec; /* the buffer has a message of all held elements; NULL: elements */
+  const struct codec *codec; /* the piece is the message of all held elements; NULL: elements */
   int64_t offset;            /* of range.begin in the buffer, bytes */
   char *host;                /* range.begin, in `type`; NULL: on the disk only */
   bool blocked;              /* in the block */
@@ -77,8 +77,18 @@ enum status job_state_on_lane(struct device *device, int threads, job_state_work
                               const void *arg);
 /* Copies bytes between the host and the job's device. Complete on return. Local. */
 enum status job_state_copy(const struct job *job, void *to, const void *from, int64_t bytes);
-/* Encodes frozen parts into the job's messages, or decodes the messages. Complete on return. */
-enum status job_state_code(const struct job_state *state, bool to_job);
+/* Bytes of the elements of the largest frozen part that is kept as a message, and of the largest
+ * message. Pure. */
+int64_t job_state_coding_bytes(const struct plan *plan, int64_t *message);
+/* Loads or saves the unit's frozen part from here on, if it is kept as a message. Elements of the
+ * one before become its message (`load`). STATUS_INTERNAL: the unit comes back. */
+enum status job_state_open_unit(struct job_state *state, int u);
+/* Makes the last message, and those of units without any element that was loaded. */
+enum status job_state_close_units(struct job_state *state);
+/* io_tensor's move of such a part: it opens the unit. Threads may move parts of an open unit. */
+enum status job_state_move_coded(const struct io_tensor *tensor, struct layout_range range,
+                                 void *data);
+void job_state_coding_destroy(struct job_state_coding *coding); /* takes NULL */
 /* Runs on the job's threads and cores. */
 enum status job_state_run_team(const struct job *job, team_task *task, void *arg);
 /* Moves data between the block and a separate device, and makes its copies, on a lane of its own.

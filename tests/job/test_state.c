@@ -5,6 +5,7 @@
 /* ranks: 1 2 3 4 */
 
 #include "base/mem.h"
+#include "job/state_private.h"
 #include "job/weights.h"
 #include "ranks.h"
 
@@ -83,7 +84,7 @@ TEST(nothing_is_copied_in_vain)
     struct job job;
     struct job_state *state = NULL;
     int buffers = 0;
-    int64_t bytes = 0, decoded = 0; /* of messages; that decoding adds to them */
+    int64_t bytes = 0, messages = 0, most = 0, longest = 0; /* bytes of elements, of a message */
     open_job(&job, &deck, which, true);
     const struct plan *plan = job.plan[PLAN_TRAIN];
     for (int u = 0; u < job.model->units; u++) {
@@ -94,11 +95,15 @@ TEST(nothing_is_copied_in_vain)
           buffers++;
           bytes += plan->buffer[held[i]].bytes;
         }
-      if (held[1] >= 0 && plan->unit[u].policy.frozen == DTYPE_U8)
-        decoded += (plan->unit[u].frozen_owned.end - plan->unit[u].frozen_owned.begin) * 4 -
-                   plan->buffer[held[1]].bytes;
+      if (held[1] >= 0 && plan->unit[u].policy.frozen == DTYPE_U8) {
+        const int64_t elements = plan->unit[u].frozen_owned.end - plan->unit[u].frozen_owned.begin,
+                      message = plan->buffer[held[1]].bytes;
+        messages += message;
+        most = 4 * elements > most ? 4 * elements : most;
+        longest = message > longest ? message : longest;
+      }
     }
-    assert_int_equal(job_state_bytes(plan, true), bytes + decoded);
+    assert_int_equal(job_state_bytes(plan, true), bytes - messages + most + longest);
     (void)apart_counts();
     must(job_state_open(&job, true, false, true, &state));
     assert_int_equal(apart_counts().copies, 0);
@@ -110,7 +115,7 @@ TEST(nothing_is_copied_in_vain)
     counts = apart_counts();
     const bool replicated = !strcmp(jobs[which].strategy, "no_shard");
     assert_true(counts.to_device == 0 && counts.from_device <= bytes &&
-                (!replicated || decoded > 0 || counts.from_device == bytes / comm_ranks(comm)));
+                (!replicated || messages > 0 || counts.from_device == bytes / comm_ranks(comm)));
     job_state_close(state);
     fixture_end(&job);
 
@@ -118,6 +123,50 @@ TEST(nothing_is_copied_in_vain)
     ranks_fill(&job, false);
     ranks_check(&job, true);
     assert_int_equal(apart_counts().copies, 0);
+    fixture_end(&job);
+  }
+}
+
+static struct {
+  int64_t before, most; /* bytes of MEM_IO */
+  int parts;
+} watched;
+
+static enum status watch_memory(const void *arg, struct layout_range range, float *out)
+{
+  const int64_t now = mem_usage(MEM_IO).bytes - watched.before;
+  (void)arg;
+  watched.most = now > watched.most ? now : watched.most;
+  watched.parts++;
+  for (int64_t i = range.begin; i < range.end; i++)
+    out[i - range.begin] = (float)(i % 3);
+  return STATUS_OK;
+}
+
+/* Elements of one unit exist next to the messages. A unit that was loaded does not come back. */
+TEST(frozen_parts_are_coded_one_by_one)
+{
+  for (int apart = 0; apart < 2; apart++) {
+    struct deck deck;
+    struct job job;
+    struct job_state *state = NULL;
+    fixture_deck(&deck, "llama", "full_shard", "world",
+                 "[model.layers.*] train.frozen=nf4 model.layers=5");
+    fixture_open(&job, &deck, comm, comm_rank(comm), comm_ranks(comm), apart);
+    const struct plan_unit *unit = &job.plan[PLAN_TRAIN]->unit[1];
+    const int64_t elements = (unit->frozen_owned.end - unit->frozen_owned.begin) * 4,
+                  message = job.plan[PLAN_TRAIN]->buffer[unit->frozen].bytes;
+    must(job_state_open(&job, false, false, true, &state));
+    watched.before = mem_usage(MEM_IO).bytes;
+    watched.most = watched.parts = 0;
+    for (int t = 0; t < state->n; t++)
+      must(job_state_fill(&state->tensor[t], state->tensor[t].range, watch_memory, NULL));
+    assert_true(watched.parts > 5 && watched.most >= elements);
+    assert_in_range(watched.most, elements, elements + (apart ? message : 0) + 64);
+    must(job_state_open_unit(state, 5));
+    must_fail(job_state_open_unit(state, 2), STATUS_INTERNAL, "are loaded again");
+    must(job_state_commit(state));
+    job_state_close(state);
     fixture_end(&job);
   }
 }
