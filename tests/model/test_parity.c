@@ -1,7 +1,7 @@
 /* Tiny models against transformers and torch: logits, loss, every gradient, ten steps of AdamW,
  * greedy generation. Oracle: data/NAME, made by tests/fixtures/make_models.py; both sides compute
  * in fp32. The bounds are those that Sluice promises: 1e-5 in logits and in the losses of a run,
- * 1e-6 in a loss, 1e-4 in gradients. */
+ * 1e-6 in a loss, 1e-4 in gradients. Adapters against PEFT: 1e-5 in both, and twenty steps. */
 
 #include <math.h>
 #include <unistd.h>
@@ -12,10 +12,12 @@
 #include "model/hf.h"
 #include "tests/test.h"
 
-static const double logits_bound = 1e-5, loss_bound = 1e-6, gradient_bound = 1e-4, run_bound = 1e-5;
+static const double logits_bound = 1e-5, loss_bound = 1e-6, gradient_bound = 1e-4, run_bound = 1e-5,
+                    adapter_bound = 1e-5;
 
 struct fixture {
   const char *name;
+  const char *adapters; /* folder of adapters of the model `name`, NULL: the model itself */
   struct safetensors *expected;
   struct engine engine;
   struct batch batch;
@@ -54,13 +56,18 @@ static int32_t *read_ints(const struct st_tensor *tensor)
 }
 
 /* Every tensor of the file is a parameter, and the other way round. */
-static void load_params(struct engine *e, const struct safetensors *file)
+static void load_params(struct engine *e, const struct safetensors *file, bool adapters)
 {
   int64_t loaded = 0;
   for (int u = 0; u < e->model->units; u++)
-    for (int p = 0; p < e->model->unit[u].params; p++, loaded++) {
+    for (int p = 0; p < e->model->unit[u].params; p++) {
       const struct model_param *param = &e->model->unit[u].param[p];
-      const struct st_tensor *tensor = tensor_of(file, param->name);
+      char name[256];
+      if ((param->kind == PARAM_ADAPTER) != adapters)
+        continue;
+      snprintf(name, sizeof name, "%s%s", adapters ? "base_model.model." : "", param->name);
+      const struct st_tensor *tensor = tensor_of(file, name);
+      loaded++;
       assert_int_equal(tensor->ndim, param->ndim);
       assert_memory_equal(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape);
       must(safetensors_read(tensor, (struct layout_range){0, tensor->elements},
@@ -69,30 +76,79 @@ static void load_params(struct engine *e, const struct safetensors *file)
   assert_int_equal(file->n, loaded);
 }
 
-static void reload(struct fixture *f)
+static void load(struct fixture *f, const char *folder, const char *name, bool adapters)
 {
   char path[1024];
   struct safetensors *file;
-  must(safetensors_open(path_of(f->name, "model.safetensors", path, sizeof path), &file));
-  load_params(&f->engine, file);
+  must(safetensors_open(path_of(folder, name, path, sizeof path), &file));
+  load_params(&f->engine, file, adapters);
   safetensors_close(file);
 }
 
-static void open_fixture(const char *name, struct fixture *f)
+static void reload(struct fixture *f)
+{
+  load(f, f->name, "model.safetensors", false);
+  if (f->adapters)
+    load(f, f->adapters, "adapter_model.safetensors", true);
+}
+
+static const char *folder_of(const struct fixture *f)
+{
+  return f->adapters ? f->adapters : f->name;
+}
+
+static double real_of(struct json_node object, const char *key)
+{
+  return json_get_real(json_find(object, key));
+}
+
+/* Patterns for the target_modules of adapter_config.json. */
+static void adapt(const struct fixture *f, struct model *model)
+{
+  char path[1024], text[8][64], *targets[8];
+  struct json_file file;
+  must(json_read(path_of(f->adapters, "adapter_config.json", path, sizeof path), 1 << 20, &file));
+  const struct json_node root = json_root(&file), modules = json_find(root, "target_modules");
+  const double rank = real_of(root, "r"), alpha = real_of(root, "lora_alpha");
+  struct model_lora lora = {.rank = (int64_t)rank, .targets = targets};
+  lora.scale = alpha / (json_get_bool(json_find(root, "use_rslora")) ? sqrt(rank) : rank);
+  for (struct json_node m = json_first(modules); json_more(m); m = json_next(m)) {
+    snprintf(text[lora.n], sizeof text[0], "*.%s.weight", json_get_text(m));
+    targets[lora.n] = text[lora.n];
+    lora.n++;
+  }
+  must(model_adapt(model, &lora, 1));
+  must(file.status);
+  json_close(&file);
+}
+
+/* Those of the adapters. */
+static void take_expected(struct fixture *f)
+{
+  char path[1024];
+  safetensors_close(f->expected);
+  must(safetensors_open(path_of(f->adapters, "expected.safetensors", path, sizeof path),
+                        &f->expected));
+}
+
+static void open_fixture(struct fixture *f)
 {
   char path[1024];
   struct hf_config config;
   struct model *model;
-  *f = (struct fixture){.name = name};
-  must(hf_config_read(path_of(name, "config.json", path, sizeof path), &config));
+  must(hf_config_read(path_of(f->name, "config.json", path, sizeof path), &config));
   must(model_create(&config.model, &model));
+  if (f->adapters)
+    adapt(f, model);
   engine_create_model(model, 2, &f->engine);
   reload(f);
-  must(safetensors_open(path_of(name, "expected.safetensors", path, sizeof path), &f->expected));
+  must(safetensors_open(path_of(f->name, "expected.safetensors", path, sizeof path), &f->expected));
   const struct st_tensor *tokens = tensor_of(f->expected, "tokens");
   f->batch = (struct batch){.shape = {tokens->shape[0], tokens->shape[1]},
                             .token = read_ints(tokens),
                             .target = read_ints(tensor_of(f->expected, "targets"))};
+  if (f->adapters)
+    take_expected(f);
 }
 
 static void close_fixture(struct fixture *f)
@@ -168,12 +224,14 @@ static void check_loss_and_gradients(struct fixture *f)
   for (int u = 0; u < f->engine.model->units; u++)
     for (int p = 0; p < f->engine.model->unit[u].params; p++) {
       char name[256];
+      if (f->engine.model->unit[u].param[p].frozen)
+        continue;
       snprintf(name, sizeof name, "grad.%s", f->engine.model->unit[u].param[p].name);
       const struct st_tensor *tensor = tensor_of(f->expected, name);
       expected = read_floats(tensor);
       struct distance d = distance_of(
           tensor->elements, engine_param(&f->engine, f->engine.grads, u, p), scale_of(f), expected);
-      assert_within(f, name, d.norm, gradient_bound);
+      assert_within(f, name, d.norm, f->adapters ? adapter_bound : gradient_bound);
       free(expected);
     }
 }
@@ -213,23 +271,18 @@ static void check_greedy(struct fixture *f)
 }
 
 /* The values of adamw.json. */
-enum { MOST_STEPS = 16 };
+enum { MOST_STEPS = 20 };
 struct series {
   struct update adamw;
   int64_t steps;
   double loss[MOST_STEPS + 1];
 };
 
-static double real_of(struct json_node object, const char *key)
-{
-  return json_get_real(json_find(object, key));
-}
-
 static void read_series(const struct fixture *f, const char *key, struct series *out)
 {
   char path[1024];
   struct json_file file;
-  must(json_read(path_of(f->name, "adamw.json", path, sizeof path), 1 << 20, &file));
+  must(json_read(path_of(folder_of(f), "adamw.json", path, sizeof path), 1 << 20, &file));
   const struct json_node root = json_root(&file), betas = json_find(root, "betas"),
                          losses = json_find(root, key);
   *out = (struct series){.adamw = {.lr = real_of(root, "lr"),
@@ -254,6 +307,8 @@ static void update(struct fixture *f, const struct update *op, unsigned exempt, 
   for (int u = 0; u < e->model->units; u++)
     for (int p = 0; p < e->model->unit[u].params; p++) {
       const int64_t n = e->model->unit[u].layout.elements[p];
+      if (e->model->unit[u].param[p].frozen)
+        continue;
       struct update mine = *op;
       mine.decay = model_decays(e->model, u, p, exempt) ? op->decay : 0;
       must(e->device->ops->update(e->lane, n, &mine, engine_param(e, e->params, u, p),
@@ -287,8 +342,8 @@ enum { NAMES = sizeof names / sizeof names[0] };
 static void for_all(void (*check)(struct fixture *f))
 {
   for (int i = 0; i < NAMES; i++) {
-    struct fixture f;
-    open_fixture(names[i], &f);
+    struct fixture f = {.name = names[i]};
+    open_fixture(&f);
     check(&f);
     close_fixture(&f);
   }
@@ -318,6 +373,19 @@ static void check_runs(struct fixture *f)
 TEST(test_adamw)
 {
   for_all(check_runs);
+}
+
+/* Oracle: PEFT. */
+TEST(test_adapters)
+{
+  static const char *const adapted[][2] = {{"gpt2", "gpt2-lora"}, {"qwen2", "qwen2-lora"}};
+  for (size_t i = 0; i < sizeof adapted / sizeof *adapted; i++) {
+    struct fixture f = {.name = adapted[i][0], .adapters = adapted[i][1]};
+    open_fixture(&f);
+    check_loss_and_gradients(&f);
+    check_run(&f, "losses", 0);
+    close_fixture(&f);
+  }
 }
 
 TEST_MAIN(NULL, NULL)
