@@ -96,6 +96,7 @@ while read -r example; do
   model.window=*) needs="model.arch=mistral model.ffn=96" ;;
   model.window_from=*) needs="model.arch=qwen2 model.ffn=96 model.layers=24 model.window=32" ;;
   data.sequence=*) needs=model.context=2048 ;;
+  train.objective=*) needs=data.micro_batch=2 ;;
   shard.group=*) needs=shard.strategy=hybrid_shard ;;
   compress.grads.levels=*) needs=compress.grads.codec=qsgd ;;
   compress.grads.rank=*) needs=compress.grads.codec=powersgd ;;

@@ -164,6 +164,8 @@ static void set_attribute(struct attributes *attr, const char *name, const char 
     attr->codec.ops = codecs[index_of(names, 4, value)];
   if (strcmp(name, "clip") == 0)
     attr->clip = atof(value);
+  if (strcmp(name, "beta") == 0)
+    attr->beta = atof(value);
   if (strcmp(name, "lr_scale") == 0)
     attr->lr_scale = atof(value);
   if (strcmp(name, "stochastic") == 0)

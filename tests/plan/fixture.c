@@ -180,7 +180,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
   /* clang-format off */
   return (struct plan_input){
       .weights = extended, .positions = extended, .documents = extended,
-      .sources = point->sources,
+      .sources = point->sources, .beta = point->beta,
       .mode = point->mode, .rank = rank, .ranks = point->ranks, .strategy = point->strategy,
       .capacity = 40, .prefetch = point->prefetch, .model = model, .threads = 1,
       .device = point->half ? &fixture_half : &fixture_device, .optim = {.name = point->optim},
@@ -278,6 +278,7 @@ static const struct word words[] = {
     {"late", FLAG, AT(late), NULL},
     {"rate", REAL, AT(rate), NULL},
     {"clip", REAL, AT(clip), NULL},
+    {"beta", REAL, AT(beta), NULL},
     {"eps", REAL, AT(eps), NULL},
     {"lr", REAL, AT(lr), NULL},
 };

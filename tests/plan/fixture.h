@@ -64,6 +64,7 @@ struct point {
   enum { INPUT_PLAIN, INPUT_TRIVIAL, INPUT_PACKED, INPUT_LEADING } input;
   enum { TARGETS_ALL, TARGETS_SOME, TARGETS_HALF, TARGETS_TWICE } targets; /* job_load() */
   double rate, clip, eps, lr;
+  double beta; /* of pairs; 0: of tokens */
 };
 
 /* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free

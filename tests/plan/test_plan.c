@@ -71,6 +71,7 @@ TEST(the_hash_sees_what_peers_must_agree_on)
                *second = &plan->instr[fixture_find(plan, OP_GATHER, 1, -1)];
   struct attributes *metrics = &plan->instr[fixture_find(plan, OP_METRICS, -1, -1)].attr,
                     *update = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr,
+                    *loss = &plan->instr[fixture_find(plan, OP_LOSS, 0, 1)].attr,
                     *sends = &plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr;
   struct optim_settings *optim = &plan->input.optim;
   const uint64_t hash = plan_collective_hash(plan);
@@ -94,6 +95,7 @@ TEST(the_hash_sees_what_peers_must_agree_on)
                  {&metrics->clip, &half, sizeof half},
                  {&update->optimizer, &lion, sizeof lion},
                  {&update->lr_scale, &half, sizeof half},
+                 {&loss->beta, &half, sizeof half},
                  {&update->stochastic, &yes, sizeof yes},
                  {&update->seed, &seed, sizeof seed},
                  {&sends->seed, &seed, sizeof seed},

@@ -50,6 +50,7 @@ static const struct {
      "full_shard ranks=2 prefetch=1 micros=2 untied bf16 host nvme_state=0.5 resident=2"},
     {"documents", 0, "full_shard micros=2 recompute=2 llama bf16 input=trivial"},
     {"lr_scale", 0, "shard_optim ranks=2 optim=muon lr_scale=0.25"},
+    {"pairs", 1, "full_shard ranks=2 prefetch=1 micros=2 each_micro beta=0.1"},
     {"generate", 0, "generate full_shard ranks=2 prefetch=1 each_micro"},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
