@@ -268,7 +268,8 @@ const struct option deck_table[] = {
          "These units stay gathered from their first to their last use in a step. This saves "
          "traffic on a slow link and takes device memory for their parameters. On one rank and "
          "with no_shard, units that are gathered once are cast once per step. -1: no unit if ranks "
-         "gather from each other, otherwise all units. "
+         "gather from each other, otherwise all units except those with codes (lora.base and "
+         "train.frozen). "
          "Only with full_shard, hybrid_shard and no_shard, and with tiers.optimizer=device."},
     {CHOICE(shard.reduce, "auto", LIST("auto", "micro", "step")),
      .text = "When gradients are reduced over the ranks.\n"

@@ -387,16 +387,19 @@ enum status unit_policy_check(const struct plan_input *input)
 }
 
 /* Masters in host memory come to the device for each use. By default a cast that no other rank
- * takes part in is made once: it is short, but so are the steps of models that fit one device. */
+ * takes part in is made once: it is short, but so are the steps of models that fit one device.
+ * Codes are there to save memory, so they are decoded for each use. */
 static bool gathers_once(const struct plan_input *input, int unit)
 {
+  struct codec codec;
+  const bool coded = !frozen_codec(input, unit, &codec) && codec_type(&codec) == DTYPE_U8;
   const int64_t asked = input->policy.gathered, units = input->model->units,
-                once = asked >= 0       ? asked
-                       : gathers(input) ? 0
-                                        : units;
+                once = asked >= 0                ? asked
+                       : gathers(input) || coded ? 0
+                                                 : units;
   if (input->policy.host_state)
     return false;
-  return keeps_units(input->strategy) || (input->mode != PLAN_TRAIN && !gathers(input)) ||
+  return keeps_units(input->strategy) || (input->mode != PLAN_TRAIN && !gathers(input) && !coded) ||
          (input->mode == PLAN_TRAIN && unit < once);
 }
 

@@ -89,3 +89,10 @@ fails 8 "train.frozen=nf4 is decoded on the device" \
 fails 8 "use train.frozen=fp32, or compress.weights.delta=false" \
   "$SLUICE" plan tiny.yaml --ranks 2 "$some" train.frozen=bf16 compress.weights.codec=int8 \
   compress.weights.delta=true shard.strategy=shard_grad_op
+
+# Codes are decoded for each use, so that a 24 GB GPU has room. Oracle: 0.5625 bytes for each of
+# 6,979,321,856 elements of matrices, and 2 for each of 1,050,939,392 others.
+"$SLUICE" plan "$top_srcdir/inputs/llama-3.1-8b.yaml" --ranks 1 gpu=10.25GiB data.sequence=2048 \
+  data.batch=1 data.micro_batch=1 lora.rank=16 lora.base=nf4 tiers.activations=recompute \
+  > plan.out || { cat plan.out >&2; die "8B needs more than 9 GiB"; }
+grep -q "of which frozen *5.61 GiB" plan.out || { cat plan.out >&2; die "other bytes per element"; }
