@@ -69,6 +69,7 @@ static bool is_frozen(const struct model *model, const struct point *point, int 
   case FREEZE_LOW: return u == 1 || kind == PARAM_EMBEDDING;
   case FREEZE_MIDDLE: return u == model->blocks || head;
   case FREEZE_BUT_HEAD: return !head;
+  case FREEZE_BASE: return kind != PARAM_BIAS;
   default: return false;
   }
 }
@@ -231,7 +232,8 @@ static const struct word words[] = {
     {"micros", NUMBER, AT(micros), NULL},
     {"each_micro", FLAG, AT(reduce_every_micro), NULL},
     {"untied", NUMBER, AT(head), NULL},
-    {"freeze", CHOICE, AT(freeze), LIST("nothing", "odd", "low", "middle", "but_head", "even")},
+    {"freeze", CHOICE, AT(freeze),
+     LIST("nothing", "odd", "low", "middle", "but_head", "even", "base")},
     {"bf16", FLAG, AT(half), NULL},
     {"fp8", FLAG, AT(fp8), NULL},
     {"host", FLAG, AT(host), NULL},

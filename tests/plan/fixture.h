@@ -15,6 +15,7 @@ enum freeze {
                     */
   FREEZE_BUT_HEAD, /* all but that norm, and the head if it is untied */
   FREEZE_EVEN,     /* the parameters that FREEZE_ODD trains: weights and embeddings */
+  FREEZE_BASE,     /* as with adapters: all but few small parameters of each block */
   FREEZES
 };
 
