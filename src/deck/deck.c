@@ -336,10 +336,10 @@ const struct option deck_table[] = {
              "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file "
              "names. The first item that matches counts. Other units have compress.grads.codec. "
              "All of them use the settings of compress.grads."},
-    {CHOICE(compress.weights.codec, "none", codecs), .effect = EFFECT_MATH,
+    {CHOICE(compress.weights.codec, "none", codecs), .effect = EFFECT_MATH, .chosen = true,
      .text = "Codec of parameters that training gathers. Masters and checkpoints stay in fp32. "
-             "Evaluation gathers parameters without the codec. exponent has the results of none, "
-             "bit for bit." CODEC_TEXTS},
+             "Evaluation gathers parameters without the codec. Between nodes the program may "
+             "choose exponent, which has the results of none, bit for bit." CODEC_TEXTS},
     {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false", .effect = EFFECT_MATH,
      .text = "Send changes of parameters, not their values. Each rank keeps a copy of all "
              "parameters in the compute type, and adds the changes. The error of a message is part "

@@ -332,6 +332,7 @@ static const struct axis {
     {0, {2, 2}, {"tiers.working=gather", "tiers.working=keep"}},
     {0, {4, 4}, {"shard.prefetch=1", "shard.prefetch=2", "shard.prefetch=3", "shard.prefetch=0"}},
     {CODEC, {2, 2}, {"compress.grads.codec=none", "compress.grads.codec=exponent"}},
+    {CODEC, {2, 2}, {"compress.weights.codec=none", "compress.weights.codec=exponent"}},
     {0, {0}, {"tiers.residual=host", "tiers.residual=nvme"}},
     {0, {0}, {"shard.reduce=micro"}},
     {0, {0}, {"transfer.params=shard"}},

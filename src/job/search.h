@@ -102,7 +102,8 @@ bool search_gains(const struct choice *choice, const struct choice *than);
 bool search_is_free(const struct deck *deck, bool apart, bool nodes);
 /* Whether a free key may have this value: not a codec that changes what is learned. Local. */
 bool search_may_choose(const char *key, const char *value);
-/* The codec of gradients that may be chosen if its rates are known; NULL: none. Local. */
+/* The codec of gradients or parameters that may be chosen if its rates are known; NULL: none.
+ * Local. */
 const char *search_codec(const struct deck *deck, bool nodes);
 
 /* The ways to make a job fit, in out->of: the best value of each key alone, of those that the deck

@@ -315,6 +315,11 @@ static enum status check_weights(const struct plan_input *input)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.weights.codec=%s is for sums of gradients: use another codec",
                       codec.ops->name);
+  if (codec.ops->traits & CODEC_VARIABLE && asked->difference)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.weights.codec=%s loses nothing of whole parameters, but it would "
+                      "of differences: use compress.weights.delta=false, or another codec",
+                      codec.ops->name);
   if (codec.ops->traits & CODEC_SPARSE && !asked->difference)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.weights.codec=%s would send some of the parameters and none of the "

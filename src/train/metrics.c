@@ -240,7 +240,8 @@ static void record_codec(struct train_run *run)
   if (options_is_chosen(run->deck->set, "compress.grads.codec"))
     snprintf(method, sizeof method, "none"); /* the method of the deck, whose sums are the same */
   print_settings(&plan->unit[u].policy.grads.set, "", config, sizeof config);
-  print_weights_codec(plan, config, sizeof config);
+  if (!options_is_chosen(run->deck->set, "compress.weights.codec"))
+    print_weights_codec(plan, config, sizeof config);
   append_text(config, sizeof config, "feedback=%s", feedback ? feedback : "off");
   json_write_text(run->line, "compress_method", method);
   json_write_text(run->line, "compress_config", config);

@@ -8,6 +8,7 @@ need python3
 
 # What is chosen by memory, links and ranks. A row: rates, deck, keys; the best settings.
 free="s/micro_batch: [0-9]*//; /^tiers:/d; /^shard:/d" # takes the keys out of a deck
+both="compress.grads.codec=exponent compress.weights.codec=exponent"
 gpu="gemm=690000 memory=4000 latency=10 h2d=38 d2h=51 host_memory=85 disk_write=1.7 disk_read=1.1"
 while IFS='|' read -r rates deck keys words; do
   case $rates in
@@ -34,13 +35,16 @@ fast|llama-3.1-8b|gpu=24GiB model.layers=4 data.batch=8|tiers.params=host tiers.
 tiers.resident=3 tiers.activations=recompute
 slow|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13
 slow|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 shard.gathered=0|shard.gathered=13
-coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13 compress.grads.codec=exponent
-coded_2.9|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13 compress.grads.codec=exponent
-coded_2.9|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.codec=none|shard.gathered=13 \
+coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13 $both
+coded_2.9|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13 $both
+coded_2.9|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.codec=none|shard.gathered=13 $both
+coded_12.5|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|shard.gathered=13
+coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.weights.codec=int8|shard.gathered=13 \
 compress.grads.codec=exponent
 coded_370|gpt2-124m|gpu=h100 ranks=2 local_ranks=1|(defaults)
 coded_0.117|gpt2-124m|gpu=h100 ranks=2|shard.gathered=13
-coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.codec=int8|shard.gathered=13
+coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.codec=int8|shard.gathered=13 \
+compress.weights.codec=exponent
 coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.units=[h.0=int8]|\
 shard.gathered=13
 fast|gpt2-124m|gpu=h100 ranks=4 shard.group=2|(defaults)

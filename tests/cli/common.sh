@@ -58,7 +58,7 @@ END
 }
 
 # Words for the defaults of the keys that the program chooses, except data.micro_batch, and
-# compress.grads.codec, which is chosen between nodes alone.
+# codecs, which are chosen between nodes alone.
 pinned="shard.strategy=full_shard shard.prefetch=1 shard.gathered=-1 tiers.params=device \
 tiers.optimizer=device tiers.activations=keep tiers.working=gather tiers.resident=0"
 

@@ -22,6 +22,12 @@ fails 8 "compress.weights.delta=true needs whole units" \
   "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.delta=true
 fails 8 "compress.weights.codec=bf16 saves nothing, because parameters are gathered in bf16" \
   "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 compress.weights.codec=bf16
+fails 8 "compress.weights.codec=exponent loses nothing of whole parameters" \
+  "$SLUICE" plan tiny.yaml --ranks 2 shard.strategy=shard_grad_op \
+  compress.weights.codec=exponent compress.weights.delta=true
+fails 8 "compress.weights.codec=exponent saves nothing, because parameters are gathered in fp8" \
+  "$SLUICE" plan "$top_srcdir/inputs/gpt2-124m.yaml" gpu=h100 run.compute=fp8 --ranks 2 \
+  compress.weights.codec=exponent
 fails 8 "with transfer.params=full each rank copies whole units" \
   "$SLUICE" plan tiny.yaml --ranks 2 tiers.params=host tiers.optimizer=host transfer.params=full \
   compress.weights.codec=int8

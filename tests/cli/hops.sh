@@ -10,6 +10,7 @@ make_deck
 cat >> tiny.yaml <<END
 shard: {strategy: full_shard, gathered: 0, prefetch: 1}
 tiers: {activations: keep, working: gather}
+compress: {weights: {codec: none}}
 END
 codec="compress.grads.codec=int8"
 

@@ -60,7 +60,7 @@ test "$word" = word || die "the command has no input"
 rig 3 1gbit ranks=2 -- "$SLUICE" doctor > doctor.out 2>&1 || { cat doctor.out >&2; die "doctor"; }
 grep -q "3: host0 x 2, host1 x 2, host2 x 2" doctor.out || { cat doctor.out >&2; die "no 3 hosts"; }
 
-pinned="$pinned compress.grads.codec=none"
+pinned="$pinned compress.grads.codec=none compress.weights.codec=none"
 # bench RATE: sets step to the mean seconds of a step.
 bench() {
   # shellcheck disable=SC2086 # a list of words

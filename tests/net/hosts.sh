@@ -143,7 +143,7 @@ make_deck
 cat >> tiny.yaml <<END
 shard: {gathered: 0, prefetch: 1}
 tiers: {params: device, optimizer: device, activations: keep, working: gather, resident: 0}
-compress: {grads: {codec: none}}
+compress: {grads: {codec: none}, weights: {codec: none}}
 END
 sed -i 's/width: 48/width: 96/; s/data, batch: 12/data, batch: 8/' tiny.yaml
 

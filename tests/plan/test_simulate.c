@@ -666,6 +666,29 @@ TEST(exponents_travel_without_what_they_leave_free)
   assert_true(fabs((wide - narrow) / (sent * (1 - 27.2 / 32) / 1e6) - 1) < 0.3);
 }
 
+/* Of parameters in bf16, 11.2 of 16 bits travel between nodes, and whole buffers inside a node. */
+TEST(parameters_travel_without_what_exponents_leave_free)
+{
+  const struct plan_rates one = {.link_bytes = 1e6},
+                          across = {.link_bytes = 1e6, .node_link_bytes = 1e12},
+                          inside = {.link_bytes = 1e12, .node_link_bytes = 1e6};
+  static const char *const wide = "full_shard ranks=4 bf16", *const hops = " local_ranks=2";
+  const struct {
+    const struct plan_rates *rates;
+    const char *hops;
+    double share;
+  } rows[] = {{&one, "", 11.2 / 16}, {&across, hops, 11.2 / 16}, {&inside, hops, 1}};
+  for (int i = 0; i < 3; i++) {
+    char text[2][80];
+    for (int coded = 0; coded < 2; coded++)
+      snprintf(text[coded], sizeof text[coded], "%s%s%s", wide, rows[i].hops,
+               coded ? " weights=exponent" : "");
+    const double before = forecast(fixture_point(text[0]), rows[i].rates).busy_s[LANE_GATHER],
+                 after = forecast(fixture_point(text[1]), rows[i].rates).busy_s[LANE_GATHER];
+    assert_true(fabs(after / before / rows[i].share - 1) < 0.05);
+  }
+}
+
 /* Two nodes of two ranks: half of the gradient goes to the other rank of the node in fp32, in two
  * blocks. A quarter goes to the other node in bf16. Of a gathered unit a quarter comes from the
  * other node first, then half from the other rank, in two blocks. */
