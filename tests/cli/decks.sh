@@ -161,7 +161,7 @@ plan qwen3-14b 128 && die "64 sequences for 128 ranks"
 grep -q 'use data.batch=128,' plan.out || { cat plan.out >&2; die "no cure for 128 ranks"; }
 plan qwen3-14b 128 data.batch=128 gpu=h100 || { cat plan.out >&2; die "qwen3-14b on 128 ranks"; }
 
-# Decks for fine-tuning and for instruction tuning take the model from a folder. Each is
+# Decks for fine-tuning, instruction tuning and preferences take the model from a folder. Each is
 # planned with a folder whose config.json has the shape of the deck of the same name above. Oracles:
 # that deck's parameters, at 2 bytes the size to download; the plans in the header, which fit with
 # the memory that is named, and not with 1 GiB less per GPU, or only with state in host memory; no
@@ -195,7 +195,7 @@ count=0
 for file in "$decks"/*/*.yaml; do
   deck=${file#"$decks"/}
   name=$(basename "$file" .yaml)
-  init=$(sed -n 's/^train: *{init: \([^},]*\)}.*/\1/p' "$file")
+  init=$(sed -n 's/^train: *{init: \([^},]*\)[},].*/\1/p' "$file")
   { grep -q "hf download [A-Za-z-]*/${init#models/} " "$file" &&
     grep -q " --local-dir $init\$" "$file"; } ||
     die "$deck does not say how to get the model into its train.init, '$init'"

@@ -114,6 +114,10 @@ for ranks in 1 3; do
     END { exit bad || n != 20 }' talks.both || { cat talks.both >&2; die "TRL has other losses"; }
 done
 
+"$SLUICE" train "$top_srcdir/inputs/dpo/qwen2.5-0.5b.yaml" train.init="$model/choices" \
+  run.dir=deck data.train=talks data.batch=4 data.sequence=48 run.steps=2 eval.every=0 > deck.log \
+  2>&1 || { cat deck.log >&2; die "the deck"; }
+
 # Guards.
 printf '%s\n' '{"text": "plain"}' '{"text": "text"}' > plain.jsonl
 prepare plain.jsonl plain 0.5
