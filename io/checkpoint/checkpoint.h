@@ -2,6 +2,7 @@
  * doc/reference/checkpoint.md. One thread at a time (io/hdf5/hdf5.h). */
 #pragma once
 
+#include <limits.h>
 #include <stdio.h>
 
 #include "comm/comm.h"
@@ -19,6 +20,8 @@ struct checkpoint_meta {
   uint64_t run;             /* id of the run that wrote it; 0: none */
   struct token_stream data; /* the training data */
   char compute[16];         /* type that the steps were computed in, "" if not known */
+  uint64_t base_sum;        /* checksum of the base if the model has adapters; 0: it has none */
+  char base[PATH_MAX];      /* folder or checkpoint of the base; "": initial values */
   char *deck;               /* the resolved deck as YAML */
   char *version;            /* of the program that wrote it */
 };

@@ -46,6 +46,8 @@ static const struct attribute {
     {"local_ranks", NUMBER, IF_SET, DTYPE_I64, AT(meta.local_ranks)},
     {"run", NUMBER, IF_SET, DTYPE_U64, AT(meta.run)},
     {"compute", TEXT, IF_SET, BYTES(meta.compute)},
+    {"base_checksum", NUMBER, IF_SET, DTYPE_U64, AT(meta.base_sum)},
+    {"base", TEXT, AS_BEFORE, BYTES(meta.base)},
     /* clang-format on */
 };
 enum { ATTRIBUTES = sizeof attributes / sizeof *attributes, FORMAT_ATTRIBUTES = 3 };

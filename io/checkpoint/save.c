@@ -116,6 +116,8 @@ static enum status check_same(struct save *save)
       (uint64_t)meta->data.tokens,
       meta->data.crc32,
       hash_text(meta->compute),
+      hash_text(meta->base),
+      meta->base_sum,
       (uint64_t)table->n,
       hash_bytes(HASH_START, table->entry, (size_t)table->n * sizeof *table->entry),
       hash_bytes(HASH_START, table->names, (size_t)table->names_bytes),

@@ -153,6 +153,9 @@ static void print_meta(const struct side *side, FILE *to)
             tokenizer_id_text(&meta->data.tokenizer).text);
   if (*meta->compute)
     printable_print(to, "compute   %s\n", meta->compute);
+  if (meta->base_sum)
+    printable_print(to, "base      %s, checksum %016" PRIx64 "\n",
+                    *meta->base ? meta->base : "initial values", meta->base_sum);
   fprintf(to, "tensors   %" PRId64 ", %.1f MiB\n", side->table.n,
           (double)checkpoint_table_bytes(&side->table) / 1048576);
   fprintf(to, "deck\n");
@@ -187,7 +190,7 @@ static void write_show(const struct side *side, FILE *to)
 {
   const struct checkpoint_meta *meta = &side->meta;
   struct json_writer json = {.to = to};
-  char seed[24];
+  char seed[24], sum[24];
   snprintf(seed, sizeof seed, "%" PRIu64, meta->seed);
   json_write_open(&json, NULL, '{');
   json_write_text(&json, "file", side->path);
@@ -202,6 +205,11 @@ static void write_show(const struct side *side, FILE *to)
   json_write_int(&json, "tokens", meta->data.tokens);
   json_write_text(&json, "tokenizer", meta->data.tokenizer.name);
   json_write_text(&json, "compute", meta->compute);
+  if (meta->base_sum) {
+    snprintf(sum, sizeof sum, "%016" PRIx64, meta->base_sum);
+    json_write_text(&json, "base", meta->base);
+    json_write_text(&json, "base_checksum", sum);
+  }
   json_write_int(&json, "bytes", checkpoint_table_bytes(&side->table));
   json_write_text(&json, "deck", meta->deck);
   json_write_open(&json, "tensors", '[');

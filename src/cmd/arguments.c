@@ -302,7 +302,8 @@ static enum status newest_in(const struct arguments *arguments, const char *run_
   return checkpoint_find(arguments->comm, file_path(run_dir, "ckpt").text, false, out);
 }
 
-/* A run without checkpoints may start again from another source. */
+/* A run without checkpoints may start again from another source. The base of adapters may have
+ * moved, and its checksum is compared. */
 static enum status refuse_other_start(const struct arguments *arguments, const struct deck *run,
                                       const struct deck *deck)
 {
@@ -324,7 +325,8 @@ static enum status resolve_from_run(const struct arguments *arguments, const cha
   struct arguments plain = {.comm = arguments->comm};
   struct deck run = {0};
   enum status status = read_deck(&plain, file_read_all, path, &run);
-  if (!status && strcmp(run.train.init, deck->train.init) != 0) {
+  const bool moved = strcmp(run.train.init, deck->train.init) != 0;
+  if (!status && moved && run.lora.rank == 0) {
     status = refuse_other_start(arguments, &run, deck);
   } else if (!status) {
     status = comm_agree(arguments->comm, model_source_resolve_from(&run, path, deck));

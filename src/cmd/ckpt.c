@@ -218,7 +218,7 @@ const struct command command_ckpt = {
         "and error for a file that cannot be read\n"
         "  show  file, format, version, program, step, samples, skipped, seed (a text), ranks, "
         "tokens, tokenizer, compute, bytes, deck (YAML), and tensors with name, type, shape, "
-        "elements and crc32\n"
+        "elements and crc32; with adapters also base and base_checksum (a text)\n"
         "  verify  file and verified\n"
         "  diff  same, and differences: objects with tensor and either only_in, or left and right "
         "(type and shape), or elements, differ (their number), largest (null: not a number), "

@@ -207,9 +207,11 @@ void job_clear(struct job *job)
   for (int mode = 0; mode < JOB_PLANS; mode++)
     plan_destroy(job->plan[mode]);
   model_destroy(job->model);
+  mem_free(job->base);
   mem_free(job->nvme);
   memset(job->plan, 0, sizeof job->plan);
   job->model = NULL;
+  job->base = NULL;
   job->nvme = NULL;
   job->shape = (struct deck_shape){0};
   job->predicted_s = 0;

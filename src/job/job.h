@@ -61,6 +61,8 @@ struct job {
       *host;  /* for work in host memory next to a separate device; NULL: none, or `device` */
   char *nvme; /* folder for TIER_DISK */
   struct model *model;
+  char *base; /* of adapters: a folder, a checkpoint, "": initial values; NULL: not loaded yet */
+  uint64_t base_sum;            /* its checksum */
   struct plan *plan[JOB_PLANS]; /* NULL if not requested */
   struct exec *exec[JOB_PLANS];
   /* One per plan that loads tokens. NULL in generation, where a step decides what the next one

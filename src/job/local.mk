@@ -1,6 +1,8 @@
 noinst_LIBRARIES += src/job/libjob.a
 layers += src/job/libjob.a
 src_job_libjob_a_SOURCES = \
+	src/job/base.c \
+	src/job/base.h \
 	src/job/choose.c \
 	src/job/choose.h \
 	src/job/deck.c \

@@ -229,6 +229,7 @@ enum status job_state_fill(const struct io_tensor *tensor, struct layout_range r
 
 struct initial {
   const struct job_state *state;
+  const struct io_tensor *tensors;
   int unit, first;    /* its first tensor */
   _Atomic int status; /* of all workers */
 };
@@ -259,7 +260,7 @@ static void init_part(void *arg, int worker, int workers)
   enum { GRAIN = 4096 };
   struct initial *all = arg;
   for (int p = 0; p < all->state->job->model->unit[all->unit].params; p++) {
-    const struct io_tensor *tensor = &all->state->tensor[all->first + p];
+    const struct io_tensor *tensor = &all->tensors[all->first + p];
     const struct layout_range range = tensor->range;
     int64_t begin, end;
     team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers,
@@ -273,18 +274,26 @@ static void init_part(void *arg, int worker, int workers)
   }
 }
 
-enum status job_state_init(const struct job *job)
+enum status job_state_init_tensors(struct job_state *state, const struct io_tensor *tensors)
 {
-  struct job_state *state = NULL;
-  enum status status = job_state_open(job, false, false, true, &state);
-  struct initial initial = {.state = state};
+  const struct job *job = state->job;
+  struct initial initial = {.state = state, .tensors = tensors};
+  enum status status = STATUS_OK;
   for (; initial.unit < job->model->units && !status; initial.unit++) {
     status = job_state_open_unit(state, initial.unit)
              ?: job_state_run_team(job, init_part, &initial)
              ?: (enum status)initial.status;
     initial.first += job->model->unit[initial.unit].params;
   }
-  status = status ?: job_state_commit(state);
+  return status;
+}
+
+enum status job_state_init(const struct job *job)
+{
+  struct job_state *state = NULL;
+  const enum status status = job_state_open(job, false, false, true, &state)
+      ?: job_state_init_tensors(state, state->tensor)
+      ?: job_state_commit(state);
   job_state_close(state);
   return status;
 }

@@ -37,13 +37,13 @@ struct job_state {
 };
 
 /* Parameters, and with `moments` the optimizer's state, which frozen parameters do not have. With
- * `unique` (for saving), each element is on exactly one rank. Otherwise (for loading) all elements
- * of this rank are included. If the host can read fp32 data, pointers are into them. Data on a
- * separate device go through a block of job_state_bytes(). It holds a copy of them or, with `load`,
- * zeros until it is filled. Data on disk, 16-bit moments, and frozen parts that are kept as
- * messages, have no data pointer. They are moved piece by piece, as moments in fp32, from which the
- * same codes are made again (device/moments.h). With `load` all moments on the disk that will not
- * be filled are zeroed. No step may be running. Local. */
+ * `unique` (for saving), each element is on exactly one rank, and the base of adapters is left out.
+ * Otherwise (for loading) all elements of this rank are included. If the host can read fp32 data,
+ * pointers are into them. Data on a separate device go through a block of job_state_bytes(). It
+ * holds a copy of them or, with `load`, zeros until it is filled. Data on disk, 16-bit moments, and
+ * frozen parts that are kept as messages, have no data pointer. They are moved piece by piece, as
+ * moments in fp32, from which the same codes are made again (device/moments.h). With `load` all
+ * moments on the disk that will not be filled are zeroed. No step may be running. Local. */
 enum status job_state_open(const struct job *job, bool moments, bool unique, bool load,
                            struct job_state **out);
 /* For loading with moments, and with residuals as they were saved. If the same number of ranks
@@ -66,6 +66,9 @@ enum status job_state_fill(const struct io_tensor *tensor, struct layout_range r
 /* The same with the initial values of a parameter. Local. */
 enum status job_state_init_param(const struct job_state *state, int unit, int param,
                                  const struct io_tensor *tensor, struct layout_range range);
+/* The part of a parameter that only this rank would save: ranks that hold the same elements divide
+ * them. Local. */
+struct layout_range job_state_own(const struct job_state *state, int unit, int param);
 /* After job_state_commit() of all ranks: each rank completes its copies, which belong to
  * compress.weights.delta, by the other ranks' parts. Collective. */
 enum status job_state_share_copies(const struct job *job);
@@ -85,3 +88,5 @@ int64_t job_state_snapshot_bytes(const struct job *job);
 /* Sets parameters by the architecture's initialisation and run.seed. Moments are zero in a new job.
  * Local. */
 enum status job_state_init(const struct job *job);
+/* Fills tensors[i] as state->tensor[i], for all parameters. Local. */
+enum status job_state_init_tensors(struct job_state *state, const struct io_tensor *tensors);

@@ -53,15 +53,16 @@ static struct job_state_piece residual_of(const struct plan *plan, int u, bool f
 }
 
 /* kind 0: the parameters; from 1 on: the optimizer's state and the copy, which frozen ones do not
- * have. */
-static struct job_state_piece holding_of(const struct plan *plan, int kind, int u, bool frozen)
+ * have. The base of adapters is not saved. */
+static struct job_state_piece holding_of(const struct plan *plan, int kind, int u, bool frozen,
+                                         bool saves)
 {
   const struct plan_unit *unit = &plan->unit[u];
   struct job_state_piece piece = {.buffer = unit->master,
                                   .range = frozen ? unit->frozen_owned : unit->owned,
                                   .code = STATE_LINEAR};
   if (frozen) {
-    piece.buffer = kind == 0 ? unit->frozen : -1;
+    piece.buffer = kind > 0 || (saves && plan->input.model->lora_rank > 0) ? -1 : unit->frozen;
   } else if (job_state_is_copy(plan, kind)) { /* the shard group is all ranks */
     piece.buffer = unit->copy_mine;
   } else if (kind > 0) {
@@ -75,19 +76,32 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
   return piece;
 }
 
+/* Of a unit's trained or frozen part. */
+static struct layout_range unique_part(const struct plan *plan, int u, bool frozen)
+{
+  const struct plan_unit *unit = &plan->unit[u];
+  const struct layout_unit *layout = &unit->layout;
+  return unique_range(&plan->input, frozen ? layout->flat - layout->trained : layout->trained,
+                      frozen ? unit->frozen_owned : unit->owned);
+}
+
+struct layout_range job_state_own(const struct job_state *state, int u, int p)
+{
+  const struct layout_unit *layout = &state->plan->unit[u].layout;
+  return layout_param_part(layout, p, unique_part(state->plan, u, layout->frozen[p]));
+}
+
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen,
                                             bool unique)
 {
   if (job_state_is_residual(plan, kind))
     return residual_of(plan, u, frozen);
-  struct job_state_piece piece = holding_of(plan, kind, u, frozen);
+  struct job_state_piece piece = holding_of(plan, kind, u, frozen, unique);
   const struct layout_range held = piece.range;
-  const struct layout_unit *layout = &plan->unit[u].layout;
   if (piece.buffer < 0)
     return piece;
   if (unique)
-    piece.range =
-        unique_range(&plan->input, frozen ? layout->flat - layout->trained : layout->trained, held);
+    piece.range = unique_part(plan, u, frozen);
   if (piece.codec) {
     piece.elements = plan->buffer[piece.buffer].bytes;
     return piece;
@@ -125,7 +139,8 @@ int64_t job_state_piece_bytes(const struct job_state_piece *piece)
  * of a message that is decoded. */
 static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, bool blocked)
 {
-  int64_t bytes = 0;
+  int64_t bytes = 0, message = 0;
+  bool coded = false;
   for (int kind = 0; kind < job_state_kinds(plan, moments); kind++)
     for (int u = 0; u < plan->input.model->units; u++)
       for (int frozen = 0; frozen < JOB_STATE_PARTS; frozen++) {
@@ -133,9 +148,9 @@ static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, b
         if (piece.buffer >= 0 &&
             (!blocked || (!piece.codec && plan->buffer[piece.buffer].tier == TIER_DEVICE)))
           bytes += job_state_piece_bytes(&piece);
+        coded |= piece.codec != NULL;
       }
-  int64_t message;
-  const int64_t elements = job_state_coding_bytes(plan, &message);
+  const int64_t elements = coded ? job_state_coding_bytes(plan, &message) : 0;
   return bytes + elements + message;
 }
 

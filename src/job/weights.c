@@ -6,9 +6,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/progress.h"
 #include "exec/watchdog.h"
-#include "io/checkpoint/checkpoint.h"
+#include "job/base.h"
 #include "job/model_source.h"
 #include "job/state.h"
 #include "model/hf.h"
@@ -186,47 +185,7 @@ enum status weights_match(struct comm *comm, const struct model *model, const ch
   return comm_agree(comm, match_all(comm, model, dir, folder, out));
 }
 
-/* --- from a folder ------------------------------------------------------- */
-
-static enum status read_range(const void *tensor, struct layout_range range, float *out)
-{
-  return safetensors_read(tensor, range, out);
-}
-
-/* Tensors of a job are in the order of units and parameters, and so are those that match. A folder
- * has no adapters, so they get initial values. */
-static enum status read_ranges(struct job_state *state, const struct st_tensor *const *from)
-{
-  const struct model *model = state->job->model;
-  enum status status = STATUS_OK;
-  for (int u = 0, t = 0; u < model->units; u++)
-    for (int p = 0; p < model->unit[u].params && !status; p++, t++) {
-      const struct io_tensor *to = &state->tensor[t];
-      status = from[t] ? job_state_fill(to, to->range, read_range, from[t])
-                       : job_state_init_param(state, u, p, to, to->range);
-      progress_add();
-    }
-  return status ? status : job_state_commit(state);
-}
-
-static enum status load_folder(struct job *job, const char *dir)
-{
-  struct safetensors_folder *folder = NULL;
-  const struct st_tensor **from = NULL;
-  struct job_state *state = NULL;
-  enum status status =
-      safetensors_folder_open(dir, &folder)
-      ?: mem_new(MEM_META, weights_count(job->model), &from)
-      ?: job_state_open(job, false, false, true, &state);
-  status = comm_agree(job->comm, status)
-           ?: weights_match(job->comm, job->model, dir, folder, from)
-           ?: comm_agree(job->comm, read_ranges(state, from))
-           ?: job_state_share_copies(job);
-  job_state_close(state);
-  mem_free(from);
-  safetensors_folder_close(folder);
-  return status;
-}
+/* --- of a job ------------------------------------------------------------ */
 
 enum status weights_check_folder(struct comm *comm, const struct deck *deck, const char *dir)
 {
@@ -264,23 +223,14 @@ static enum status residuals_of(const struct deck *deck, const struct checkpoint
   return STATUS_OK;
 }
 
-/* *adapted: whether it has adapters. */
 static enum status check_saved_deck(const struct job *job, const char *path,
-                                    const struct checkpoint_meta *meta, bool moments,
-                                    struct job_state_saved *residuals, bool *adapted)
+                                    const struct deck *saved)
 {
-  struct deck saved = {0};
-  enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL)
-                           ?: model_source_check(&saved, path, job->deck);
-  *adapted = !status && saved.lora.rank > 0;
-  if (*adapted && job->deck->lora.rank == 0)
-    status = status_usage("%s has adapters, which lora.rank (%s) = 0 would leave out: set the keys "
-                          "lora.* of its deck (sluice ckpt show)",
-                          path, options_where(job->deck->set, "lora.rank"));
-  if (!status && moments)
-    status = residuals_of(&saved, meta, residuals);
-  deck_destroy(&saved);
-  return status;
+  if (saved->lora.rank > 0 && job->deck->lora.rank == 0)
+    return status_usage("%s has adapters, which lora.rank (%s) = 0 would leave out: set the keys "
+                        "lora.* of its deck (sluice ckpt show)",
+                        path, options_where(job->deck->set, "lora.rank"));
+  return model_source_check(saved, path, job->deck);
 }
 
 static void tell_residuals(const struct job *job, const char *path,
@@ -297,8 +247,18 @@ static void tell_residuals(const struct job *job, const char *path,
                    : "one rank sends nothing and leaves them out");
 }
 
-/* Initial values of adapters, and the other tensors. */
-static enum status start_adapters(const struct job_state *state, struct io_tensor *others, int *n)
+/* The job's base is at `path`. */
+static enum status read_base(struct job *job, struct job_state *state, const char *path)
+{
+  const struct base base = {job->comm, job->model, state, 0, state->tensor};
+  char *const name = mem_strdup(path);
+  mem_free(job->base);
+  job->base = name;
+  return comm_agree(job->comm, name ? STATUS_OK : STATUS_MEMORY)
+             ?: base_read(&base, path, &job->base_sum);
+}
+
+static enum status start_adapters(const struct job_state *state)
 {
   const struct model *model = state->job->model;
   enum status status = STATUS_OK;
@@ -306,23 +266,63 @@ static enum status start_adapters(const struct job_state *state, struct io_tenso
     for (int p = 0; p < model->unit[u].params && !status; p++, t++)
       if (model->unit[u].param[p].kind == PARAM_ADAPTER)
         status = job_state_init_param(state, u, p, &state->tensor[t], state->tensor[t].range);
-      else
-        others[(*n)++] = state->tensor[t];
   return status;
 }
 
-/* `adapted`: the file has adapters. */
-static enum status load_tensors(const struct job_state *state, const char *path, bool adapted,
-                                bool *damaged)
+/* From a base, with initial values of adapters. */
+static enum status load_base(struct job *job, const char *path)
 {
-  struct io_tensor *others = NULL;
-  int n = 0;
-  if (adapted || state->job->model->lora_rank == 0)
-    return checkpoint_load(state->job->comm, path, state->n, state->tensor, damaged);
-  enum status status = mem_new(MEM_META, state->n, &others) ?: start_adapters(state, others, &n);
-  status = comm_agree(state->job->comm, status)
-               ?: checkpoint_load(state->job->comm, path, n, others, damaged);
-  mem_free(others);
+  struct job_state *state = NULL;
+  enum status status = comm_agree(job->comm, job_state_open(job, false, false, true, &state))
+      ?: read_base(job, state, path)
+      ?: comm_agree(job->comm, start_adapters(state) ?: job_state_commit(state))
+      ?: job_state_share_copies(job);
+  job_state_close(state);
+  return status;
+}
+
+/* All that a checkpoint has: everything, or everything except the base. */
+static enum status load_tensors(const struct job_state *state, const char *path, bool *damaged)
+{
+  const struct model *model = state->job->model;
+  struct io_tensor *tensors = NULL;
+  int n = 0, t = 0;
+  enum status status = comm_agree(state->job->comm, mem_new(MEM_META, state->n, &tensors));
+  for (int u = 0; u < model->units && !status; u++)
+    for (int p = 0; p < model->unit[u].params; p++, t++)
+      if (model->lora_rank == 0 || model->unit[u].param[p].kind == PARAM_ADAPTER)
+        tensors[n++] = state->tensor[t];
+  for (; t < state->n && !status; t++)
+    tensors[n++] = state->tensor[t];
+  status = status ?: checkpoint_load(state->job->comm, path, n, tensors, damaged);
+  mem_free(tensors);
+  return status;
+}
+
+/* The base of the adapters in the checkpoint. */
+static enum status load_its_base(struct job *job, struct job_state *state, const char *path,
+                                 const struct checkpoint_meta *meta, const char *place)
+{
+  return base_check_place(job->comm, place, path)
+             ?: read_base(job, state, place)
+             ?: base_check_sum(meta, path, place, job->base_sum);
+}
+
+/* *base: it has adapters, and their base is there. */
+static enum status look_at(const struct job *job, const char *path,
+                           const struct checkpoint_meta *meta, bool moments,
+                           struct job_state_saved *residuals, char **base)
+{
+  struct deck saved = {0};
+  enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL)
+                           ?: check_saved_deck(job, path, &saved);
+  if (!status && moments)
+    status = residuals_of(&saved, meta, residuals);
+  if (!status && meta->base_sum) {
+    *base = mem_strdup(base_place(meta, &saved, path, job->deck->train.init));
+    status = *base ? STATUS_OK : STATUS_MEMORY;
+  }
+  deck_destroy(&saved);
   return status;
 }
 
@@ -331,32 +331,38 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
   struct checkpoint_meta meta = {0};
   struct job_state *state = NULL;
   struct job_state_saved saved;
-  bool adapted = false;
+  char *base = NULL;
   enum status status = checkpoint_read_meta(job->comm, path, &meta);
   *damaged = status != STATUS_OK;
-  if (!status)
-    status = comm_agree(job->comm, check_saved_deck(job, path, &meta, moments, &saved, &adapted))
-           ?: comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
-                                            : job_state_open(job, false, false, true, &state))
-           ?: load_tensors(state, path, adapted, damaged)
+  status = status ?: comm_agree(job->comm, look_at(job, path, &meta, moments, &saved, &base));
+  if (!status && !base && !moments) {
+    status = load_base(job, path);
+  } else if (!status) {
+    status = comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
+                                           : job_state_open(job, false, false, true, &state))
+           ?: (base ? load_its_base(job, state, path, &meta, base) : STATUS_OK)
+           ?: load_tensors(state, path, damaged)
            ?: comm_agree(job->comm, job_state_commit(state))
            ?: job_state_share_copies(job);
-  if (!status && moments)
-    tell_residuals(job, path, &saved);
+    if (!status && moments)
+      tell_residuals(job, path, &saved);
+  }
   job_state_close(state);
+  mem_free(base);
   checkpoint_meta_free(&meta);
   return status;
 }
 
 enum status weights_load(struct job *job, const char *path)
 {
-  int64_t folder = comm_rank(job->comm) == 0 && model_source_is_folder(path);
-  watchdog_start(job->start, "reading %s", path);
-  const enum status status = comm_max_i64(job->comm, &folder, 1);
+  int64_t other = comm_rank(job->comm) == 0 && *path && !model_source_is_folder(path);
+  if (*path)
+    watchdog_start(job->start, "reading %s", path);
+  const enum status status = comm_max_i64(job->comm, &other, 1);
   if (status)
     return status;
   bool damaged;
-  return folder ? load_folder(job, path) : load_checkpoint(job, path, false, &damaged);
+  return other ? load_checkpoint(job, path, false, &damaged) : load_base(job, path);
 }
 
 enum status weights_resume(struct job *job, const char *path, bool *damaged)
@@ -368,12 +374,8 @@ enum status weights_resume(struct job *job, const char *path, bool *damaged)
 enum status weights_start(struct job *job)
 {
   const char *init = job->deck->train.init;
-  if (!*init) {
-    const enum status made = comm_agree(job->comm, job_state_init(job));
-    return made ? made : job_state_share_copies(job);
-  }
   const enum status status = weights_load(job, init);
-  if (!status)
+  if (!status && *init)
     log_info("weights from %s", init);
   return status;
 }

@@ -58,7 +58,8 @@ enum status train_check_space(struct comm *comm, const struct deck *deck, int64_
                            ?: file_system_read(deck->run.dir, &system);
   if (!status) {
     const int tensors = 1 + optim_ops((enum optimizer)deck->optim.name)->n_states;
-    *need = model->parameters * (int64_t)sizeof(float) * tensors;
+    const int64_t saved = model->parameters - (model->lora_rank > 0 ? model->frozen : 0);
+    *need = saved * (int64_t)sizeof(float) * tensors;
     *free = system.free;
   }
   model_destroy(model);

@@ -53,6 +53,10 @@ enum status train_save(struct train_run *run, bool leaving)
   if (run->job->shape.two_hops)
     meta.local_ranks = run->job->shape.local_ranks;
   snprintf(meta.compute, sizeof meta.compute, "%s", compute_of(run));
+  if (run->job->model->lora_rank > 0) {
+    meta.base_sum = run->job->base_sum;
+    snprintf(meta.base, sizeof meta.base, "%s", run->job->base);
+  }
   comm_must(run->comm, exec_drain(job_trainer(run->job)));
   status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck))
                ?: checkpoint_writer_save(run->writer, &meta, !leaving, run->bad == 0, start);

@@ -1,4 +1,5 @@
 check_scripts += \
+	tests/cli/adapters.sh \
 	tests/cli/hops.sh \
 	tests/cli/campaign.sh \
 	tests/cli/choices.sh \
