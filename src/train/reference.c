@@ -107,7 +107,7 @@ enum status reference_take(struct comm *comm, const struct deck *deck, enum toke
   if (status == STATUS_INPUT)
     status = status_set(status,
                         "%s; make the reference of %s again with `sluice eval %s "
-                        "--reference`",
+                        "--reference` and the keys of this command",
                         status_text(), options_first(&deck->data.train), deck->run.dir);
   status = comm_agree(comm, status)
                ?: comm_broadcast(comm, part.row, part.rows * (int64_t)sizeof *part.row, 0);

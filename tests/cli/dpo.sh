@@ -63,10 +63,21 @@ train 3 parts $dpo run.steps=2 optim.decay_steps=6 checkpoint.every=2
 train 3 parts $dpo --resume auto
 same full parts
 
+# Adapters, and a part of the parameters, begin with the same model.
+for row in "lora.rank=2 optim.lr=0.03" "train.freeze=[*wte*,*wpe*]"; do
+  train 2 part $dpo $row
+  value loss part | awk '{ d = $1 - log(2); exit !(d * d < 1e-30) }' || die "$row: the first loss"
+  cp part/reference.h5 part.h5
+  "$SLUICE" eval part --reference > reference.out 2>&1 || {
+    cat reference.out >&2; die "$row"; }
+  cmp part/reference.h5 part.h5 || die "$row: another reference on one rank"
+  rm -r part
+done
+
 # The reference is a file of the run. Another one, and none, are refused, and eval makes it again.
 # Validation finds it there, or computes it. An untrained model is its own reference.
 h5dump whole/reference.h5 > first.dump
-again="make the reference of pairs again with \`sluice eval whole --reference\`"
+again="make the reference of pairs again with \`sluice eval whole --reference\` and the keys"
 rm whole/reference.h5
 fails 3 "$again" "$SLUICE" train tiny.yaml run.dir=whole $dpo --resume auto run.steps=7 \
   optim.decay_steps=6

@@ -74,7 +74,9 @@ static int document_at(int n, int64_t at)
 
 static enum pack_long over_of(const char *name)
 {
-  return !strcmp(name, "cut") ? PACK_CUT : !strcmp(name, "drop") ? PACK_DROP : PACK_SPLIT;
+  return !strcmp(name, "drop") || !strcmp(name, "pairs") ? PACK_DROP
+         : !strcmp(name, "split")                        ? PACK_SPLIT
+                                                         : PACK_CUT;
 }
 
 static void check_rows(const char *given, const char *expected)
@@ -86,6 +88,7 @@ static void check_rows(const char *given, const char *expected)
   for (; sscanf(given + used, "%ld%n", &length[n], &more) == 1; used += more)
     n++;
   config.over = over_of(over);
+  config.pairs = !strncmp(over, "pair", 4);
   struct token_set *set = make_set(n);
   struct pack *pack = NULL;
   if (pack_create(job, set, &config, &pack))
@@ -110,6 +113,42 @@ static void check_rows(const char *given, const char *expected)
 TEST(test_rows)
 {
   rows_each("tests/io/tokens/pack.txt", NULL, check_rows);
+}
+
+/* An epoch has each pair once, in an order of its own. */
+TEST(test_pairs)
+{
+  enum { PAIRS = 11 };
+  struct pack *pack = NULL;
+  int seen[3][PAIRS] = {0}, order[3][PAIRS], same = 0;
+  for (int d = 0; d < 2 * PAIRS; d++)
+    length[d] = d == 6 ? 9 : 2 + d % 5;
+  struct token_set *set = make_set(2 * PAIRS);
+  must(pack_create(job, set,
+                   &(struct pack_config){.row = 7, .over = PACK_DROP, .pairs = true, .seed = 4},
+                   &pack));
+  const int64_t pairs = PAIRS - 1;
+  assert_int_equal(pack_facts(pack).rows, 2 * pairs);
+  for (int64_t r = 0; r < 6 * pairs; r++) {
+    const struct pack_piece *piece;
+    assert_int_equal(pack_row(pack, r, &piece), 1);
+    const int d = document_at(2 * PAIRS, piece->at);
+    assert_int_equal(piece->at, first[d]);
+    assert_int_equal(piece->n, length[d] - 1);
+    assert_int_equal(d % 2, r % 2);
+    assert_int_equal(pack_place(pack, r), d - (d > 6 ? 2 : 0));
+    if (r % 2)
+      assert_int_equal(d / 2, order[r / 2 / pairs][r / 2 % pairs]);
+    order[r / 2 / pairs][r / 2 % pairs] = d / 2;
+    seen[r / 2 / pairs][d / 2]++;
+  }
+  for (int k = 0; k < PAIRS; k++) {
+    assert_true(seen[0][k] == 2 * (k != 3) && seen[1][k] == seen[0][k]);
+    same += k < pairs && order[0][k] == order[1][k];
+  }
+  assert_true(same < pairs / 2);
+  pack_destroy(pack);
+  drop(set);
 }
 
 /* A document of no tokens, which no writer makes. */
