@@ -341,6 +341,7 @@ static const struct axis {
     {0, {0}, {"optim.update=deferred", "optim.clip=0 optim.update=immediate shard.gathered=0"}},
     {0, {0}, {"optim.moments=bf16"}},
     {0, {0}, {"train.frozen=bf16", "train.frozen=fp8", "train.frozen=nf4"}},
+    {0, {0}, {"lora.base=fp8", "lora.base=nf4"}},
     {LENGTH, {0}, {"data.sequence=/2", "data.sequence=/8"}},
 };
 /* clang-format on */

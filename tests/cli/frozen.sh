@@ -61,6 +61,7 @@ fails 2 "train.freeze (default) is empty" "$SLUICE" plan tiny.yaml train.frozen=
 # Frozen parameters as messages have the same values on any number of ranks. A resumed run encodes
 # the same messages.
 some='train.freeze=[*.bias,*wte*,*c_fc*,*h.1.*]'
+host='tiers.params=host tiers.optimizer=host transfer.params'
 for type in fp8 nf4; do
   train 2 coded "$some" train.frozen=$type train.init="$(newest whole)"
   train 2 stopped "$some" train.frozen=$type run.steps=3 train.init="$(newest whole)"
@@ -81,9 +82,25 @@ for type in fp8 nf4; do
   "$SLUICE" generate "$(newest coded)" tokens=40 train.frozen=fp32 > text.out
   on 2 "$SLUICE" generate "$(newest coded)" tokens=40 | cmp - text.out ||
     die "other text with $type"
-  rm -r coded stopped thirds still
+  # Adapters of such a base: no other strategy or placement changes a bit, and none decodes other
+  # values.
+  lora="lora.rank=3 lora.base=$type train.init=$(newest whole) shard.reduce"
+  train 2 adapted $lora=step
+  for keys in shard.strategy=no_shard shard.strategy=shard_grad_op shard.gathered=2 \
+    'shard.strategy=hybrid_shard shard.group=1' tiers.activations=recompute; do
+    rm -rf other
+    # shellcheck disable=SC2086 # several keys
+    train 2 other $lora=step $keys
+    same adapted other
+  done
+  train 2 near $lora=micro
+  train 2 apart $lora=micro $host=shard
+  same near apart
+  train 2 resumed $lora=step run.steps=3
+  train 2 resumed $lora=step --resume auto
+  same adapted resumed
+  rm -r coded stopped thirds still adapted other near apart resumed
 done
-host='tiers.params=host tiers.optimizer=host transfer.params'
 fails 8 "train.frozen=nf4 is decoded on the device" \
   "$SLUICE" plan tiny.yaml --ranks 2 "$some" train.frozen=nf4 $host=full
 fails 8 "use train.frozen=fp32, or compress.weights.delta=false" \
@@ -92,7 +109,13 @@ fails 8 "use train.frozen=fp32, or compress.weights.delta=false" \
 
 # Codes are decoded for each use, so that a 24 GB GPU has room. Oracle: 0.5625 bytes for each of
 # 6,979,321,856 elements of matrices, and 2 for each of 1,050,939,392 others.
-"$SLUICE" plan "$top_srcdir/inputs/llama-3.1-8b.yaml" --ranks 1 gpu=10.25GiB data.sequence=2048 \
-  data.batch=1 data.micro_batch=1 lora.rank=16 lora.base=nf4 tiers.activations=recompute \
-  > plan.out || { cat plan.out >&2; die "8B needs more than 9 GiB"; }
+large="$top_srcdir/inputs/llama-3.1-8b.yaml gpu=10.25GiB host=4GiB data.sequence=2048 data.batch=1
+  data.micro_batch=1 tiers.activations=recompute lora.rank=16"
+# shellcheck disable=SC2086 # several keys
+"$SLUICE" plan $large --ranks 1 lora.base=nf4 > plan.out || {
+  cat plan.out >&2; die "8B needs more than 9 GiB"; }
 grep -q "of which frozen *5.61 GiB" plan.out || { cat plan.out >&2; die "other bytes per element"; }
+# shellcheck disable=SC2086 # several keys
+if "$SLUICE" plan $large --ranks 1 > plan.out; then die "8B in bf16 fits into 9 GiB"; fi
+grep -q "^with lora.base=nf4 (which changes the numbers).*: fits" plan.out || {
+  cat plan.out >&2; die "nf4 is not proposed"; }
