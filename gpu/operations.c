@@ -124,6 +124,14 @@ static enum status check_subtract(enum dtype type)
                  "a device sums or subtracts fp32, bf16 or fp16, not %s", dtype_name(type));
 }
 
+static enum status check_nf4(int64_t n, int parts, enum dtype type)
+{
+  return REQUIRE(parts == 1 || n % NF4_WORD == 0, "%d vectors in nf4 of %lld elements", parts,
+                 (long long)n)
+             ?: SUPPORT(type == DTYPE_F32 || type == DTYPE_BF16,
+                        "vectors in nf4 are decoded to fp32 or bf16, not to %s", dtype_name(type));
+}
+
 static enum status check_parts(int parts, enum dtype type)
 {
   return REQUIRE(parts >= 1, "a sum over %d parts", parts) ?: check_subtract(type);
@@ -208,7 +216,7 @@ static enum status host_only(struct lane *lane, ...)
 #define KERNEL_quantise LAUNCHED, device_check_blocks(op), "quantisation"
 #define KERNEL_dequantise LAUNCHED, device_check_blocks(op), "a sum of quantised messages"
 #define KERNEL_nf4_code LAUNCHED, STATUS_OK, "codes in nf4"
-#define KERNEL_nf4_decode LAUNCHED, STATUS_OK, "vectors in nf4"
+#define KERNEL_nf4_decode LAUNCHED, check_nf4(n, parts, type), "vectors in nf4"
 #define KERNEL_pack_exponents LAUNCHED, STATUS_OK, "a message with short exponents"
 #define KERNEL_unpack_exponents LAUNCHED, STATUS_OK, "vectors with short exponents"
 #define KERNEL_sum_exact LAUNCHED, STATUS_OK, "an exact sum"

@@ -527,15 +527,21 @@ static const char *const codecs[] = {
     CODEC_ROWS(CODEC_NAME)
 #undef CODEC_NAME
         "topk+int8",
-    "powersgd+int8"};
+    "powersgd+int8", "nf4"};
 
 enum { WHICH, LENGTH };
 
 static struct codec codec_at(const int64_t *n)
 {
   struct codec codec;
-  must(codec_make(codecs[n[WHICH]], NULL, false, &codec));
+  must(codec_make_frozen(codecs[n[WHICH]], &codec));
   return codec;
+}
+
+/* Codecs of frozen parameters alone are decoded to the compute type. */
+static enum dtype decoded_type(const struct codec *codec)
+{
+  return codec_number(codec->ops) == CODECS ? DTYPE_BF16 : DTYPE_F32;
 }
 
 /* A vector, its message, and the scratch memory of a pass over them. */
@@ -575,7 +581,7 @@ MEASURED(decoding)
   const struct coded at = coded_at(&codec, cut, n[LENGTH]);
   if (cut->at)
     must(codec.ops->decode(&codec, &at.pass, at.message, codec.ops->bytes(&codec, n[LENGTH]),
-                           QUANT_SET, DTYPE_F32, at.x));
+                           QUANT_SET, decoded_type(&codec), at.x));
 }
 
 /* The bytes of codecs with values are those of a copy of the vector. So 0.33 means the time of
@@ -588,12 +594,13 @@ static void bench_codecs(void)
     const struct codec codec = codec_at(n);
     const bool copies = codec.ops->traits & CODEC_HAS_VALUES;
     const double vector = 4.0 * (double)n[LENGTH],
-                 bytes = vector + (copies ? vector : (double)codec.ops->bytes(&codec, n[LENGTH]));
+                 message = copies ? vector : (double)codec.ops->bytes(&codec, n[LENGTH]),
+                 out = (double)dtype_size(decoded_type(&codec)) * (double)n[LENGTH];
     char name[64];
     snprintf(name, sizeof name, "%s, encoding", codecs[c]);
-    report_bytes(&any, name, encoding, n, bytes);
+    report_bytes(&any, name, encoding, n, vector + message);
     snprintf(name, sizeof name, "%s, decoding", codecs[c]);
-    report_bytes(&any, name, decoding, n, bytes);
+    report_bytes(&any, name, decoding, n, out + message);
   }
   const int64_t n[] = {0, 64 << 20};
   report_bytes(&any, "the largest magnitude", finding_the_largest, n, 4.0 * (double)n[LENGTH]);

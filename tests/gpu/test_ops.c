@@ -1693,6 +1693,10 @@ GPU_TEST(test_nf4)
         nf4_as_the_host(lengths[l], 5, half ? DTYPE_BF16 : DTYPE_F32, 0);
       nf4_as_the_host(lengths[l], 1, DTYPE_F32, half ? NAN : INFINITY);
     }
+  assert_int_equal(gpu->ops->nf4_decode(gpu_lane, 9, 2, NULL, 128, DTYPE_F32, NULL),
+                   STATUS_INTERNAL);
+  assert_int_equal(gpu->ops->nf4_decode(gpu_lane, 8, 1, NULL, 128, DTYPE_F16, NULL),
+                   STATUS_UNSUPPORTED);
 }
 
 /* NaN has other bits in bf16 on the host, so it becomes infinity. */
