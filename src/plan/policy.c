@@ -263,6 +263,12 @@ static bool keeps_units(enum deck_strategy strategy)
   return strategy == STRATEGY_SHARD_GRAD_OP || strategy == STRATEGY_SHARD_OPTIM;
 }
 
+/* The key of the type of frozen parameters. */
+static const char *frozen_key(const struct plan_input *input)
+{
+  return input->model->lora_rank > 0 ? "lora.base" : "train.frozen";
+}
+
 /* Whether masters are gathered, by the strategy and between the tiers. */
 static enum status check_gathers(const struct plan_input *input)
 {
@@ -287,7 +293,8 @@ static enum status check_gathers(const struct plan_input *input)
   if (asked->difference && asked->frozen)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.weights.delta=true keeps whole units in the compute type: use "
-                      "train.frozen=fp32, or compress.weights.delta=false");
+                      "%s=fp32, or compress.weights.delta=false",
+                      frozen_key(input));
   if (asked->difference && !keeps_units(input->strategy))
     return status_set(STATUS_UNSUPPORTED,
                       "compress.weights.delta=true needs whole units from step to step: use "
@@ -346,21 +353,22 @@ static enum status frozen_codec(const struct plan_input *input, int unit, struct
 static enum status check_frozen(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
+  const char *const key = frozen_key(input);
   struct codec codec;
   const enum status status = codec_make_frozen(asked->frozen, &codec);
   if (status || codec_type(&codec) != DTYPE_U8)
     return status;
   if (asked->host_state && asked->params_full)
     return status_set(STATUS_UNSUPPORTED,
-                      "train.frozen=%s is decoded on the device, and with transfer.params=full "
-                      "ranks share decoded units: use transfer.params=shard, or train.frozen=bf16",
-                      asked->frozen);
+                      "%s=%s is decoded on the device, and with transfer.params=full ranks share "
+                      "decoded units: use transfer.params=shard, or %s=bf16",
+                      key, asked->frozen, key);
   if (input->model->fp8)
     return status_set(
         STATUS_UNSUPPORTED,
-        "train.frozen=%s is decoded to the compute type, which products in fp8 do not "
-        "read: use run.compute=bf16, or train.frozen=bf16",
-        asked->frozen);
+        "%s=%s is decoded to the compute type, which products in fp8 do not read: use "
+        "run.compute=bf16, or %s=bf16",
+        key, asked->frozen, key);
   return STATUS_OK;
 }
 

@@ -103,6 +103,8 @@ for type in fp8 nf4; do
 done
 fails 8 "train.frozen=nf4 is decoded on the device" \
   "$SLUICE" plan tiny.yaml --ranks 2 "$some" train.frozen=nf4 $host=full
+fails 8 "lora.base=fp8 is decoded on the device" \
+  "$SLUICE" plan tiny.yaml --ranks 2 lora.rank=2 lora.base=fp8 $host=full
 fails 8 "use train.frozen=fp32, or compress.weights.delta=false" \
   "$SLUICE" plan tiny.yaml --ranks 2 "$some" train.frozen=bf16 compress.weights.codec=int8 \
   compress.weights.delta=true shard.strategy=shard_grad_op
