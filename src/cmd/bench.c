@@ -63,8 +63,8 @@ struct measurement {
   int64_t counted[OP_COUNTERS];
   struct trace_summary trace;
   int64_t device_used, device_all;
-  int64_t varying; /* bytes per step of this rank's messages of varying length */
-  int64_t steps;   /* that profile and counters are of: the timed ones, and the one before them */
+  struct comm_varying varying; /* per step */
+  int64_t steps; /* that profile and counters are of: the timed ones, and the one before them */
   double seconds, loss; /* seconds: of the timed steps */
 };
 
@@ -106,7 +106,7 @@ static enum status measure(struct job *job, struct measurement *out)
   run_steps(job, 0, values->warmup - before, out);
   comm_must(job->comm, exec_drain(job->exec[PLAN_TRAIN]));
   exec_profile(job->exec[PLAN_TRAIN], &out->profile); /* forget the warm-up */
-  const int64_t varying = comm_sent_varying(job->comm);
+  const struct comm_varying varying = comm_sent_varying(job->comm);
   if (out->process)
     op_counters_read(out->process, out->counted);
   run_steps(job, values->warmup - before, before, out);
@@ -115,7 +115,9 @@ static enum status measure(struct job *job, struct measurement *out)
   out->seconds = clock_s() - start;
   comm_must(job->comm, exec_drain(job->exec[PLAN_TRAIN]));
   out->steps = before + values->steps;
-  out->varying = (comm_sent_varying(job->comm) - varying) / out->steps;
+  out->varying = comm_sent_varying(job->comm);
+  out->varying.exchanged = (out->varying.exchanged - varying.exchanged) / out->steps;
+  out->varying.gathered = (out->varying.gathered - varying.gathered) / out->steps;
   if (out->process)
     op_counters_read(out->process, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
@@ -292,9 +294,10 @@ static void record(struct json_writer *line, void *arg)
                      local_ranks * plan_shared_bytes(plan) / job->shape.group);
   json_write_real(line, "step_s", step_seconds(m));
   json_write_real(line, "step_p50", stats_percentile(&m->stats, 50));
-  json_write_int(line, "sent_bytes", plan_sent_bytes(plan) + m->varying);
+  json_write_int(line, "sent_bytes",
+                 plan_sent_bytes(plan) + m->varying.exchanged + m->varying.gathered);
   json_write_int(line, "gradient_bytes", bytes.raw);
-  json_write_int(line, "message_bytes", bytes.messages + m->varying);
+  json_write_int(line, "message_bytes", bytes.messages + m->varying.exchanged);
   json_write_real(line, "tokens_per_s", tokens_per_s(m));
   json_write_real(line, "tokens_per_s_rank", tokens_per_s(m) / comm_ranks(job->comm));
   if (!data_is_whole(&m->data)) {

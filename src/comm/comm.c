@@ -530,9 +530,9 @@ enum status comm_exchange(struct comm_group *group, struct lane *lane, const voi
   return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
 }
 
-int64_t comm_sent_varying(const struct comm *comm)
+struct comm_varying comm_sent_varying(const struct comm *comm)
 {
-  return atomic_load(&comm->sent_varying);
+  return (struct comm_varying){atomic_load(&comm->exchanged), atomic_load(&comm->gathered)};
 }
 
 int64_t comm_varying_length(const void *message)
@@ -556,7 +556,7 @@ enum status comm_check_varying(struct comm_group *group, const void *messages, i
     others += i == group->index ? 0 : length;
   }
   if (sent)
-    atomic_fetch_add(&group->comm->sent_varying, others);
+    atomic_fetch_add(stride ? &group->comm->exchanged : &group->comm->gathered, others);
   return STATUS_OK;
 }
 

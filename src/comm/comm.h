@@ -158,7 +158,10 @@ enum status comm_exchange(struct comm_group *group, struct lane *lane, const voi
                           int64_t bytes, bool varying, void *received);
 /* Bytes that this rank has sent to others in messages of varying length so far. Any thread.
  * Local. */
-int64_t comm_sent_varying(const struct comm *comm);
+struct comm_varying {
+  int64_t exchanged, gathered;
+};
+struct comm_varying comm_sent_varying(const struct comm *comm);
 /* Returns when all members have called it. All members then see each other's earlier stores. It
  * uses MPI with every transport. The calling lane sleeps while it waits. */
 enum status comm_group_barrier(struct comm_group *group);

@@ -19,8 +19,8 @@ struct comm {
   struct device *device;                      /* of comm_set_device() */
   struct nccl_family *nccl;                   /* from the first group of "nccl" on */
   char description[160];
-  _Atomic int64_t begun, ended; /* comm_calls() */
-  _Atomic int64_t sent_varying; /* comm_sent_varying() */
+  _Atomic int64_t begun, ended;        /* comm_calls() */
+  _Atomic int64_t exchanged, gathered; /* comm_sent_varying() */
 };
 
 struct comm_group {

@@ -265,7 +265,8 @@ static void record_communication(struct train_run *run, const struct exec_profil
 {
   struct json_writer *line = run->line;
   const int64_t coded = run->step - run->first - run->warmed;
-  const double varying = coded > 0 ? (double)comm_sent_varying(run->comm) / (double)coded : 0,
+  const struct comm_varying all = comm_sent_varying(run->comm);
+  const double varying = coded > 0 ? (double)(all.exchanged + all.gathered) / (double)coded : 0,
                sent = profile->steps * ((double)plan_sent_bytes(plan_of(run)) + varying);
   double comm_s = 0;
   for (int op = 0; op < OP_COUNT; op++)
@@ -282,7 +283,7 @@ static void record_communication(struct train_run *run, const struct exec_profil
   json_write_real(line, "scaling_efficiency", NAN); /* sluice compare knows other runs */
 }
 
-/* varying: bytes of messages of varying length that all ranks have sent. */
+/* varying: bytes of gradients in messages of varying length that all ranks have sent. */
 static void record_bytes(struct train_run *run, int64_t varying)
 {
   struct json_writer *line = run->line;

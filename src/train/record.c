@@ -198,7 +198,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
                              double left_s)
 {
   char hash[17];
-  int64_t device_bytes = 0, device_all = 0, varying = comm_sent_varying(run->comm);
+  int64_t device_bytes = 0, device_all = 0, varying = comm_sent_varying(run->comm).exchanged;
   struct device *device = run->job->device;
   enum status status = comm_sum_i64(run->comm, &varying, 1)
       ?: comm_agree(run->comm, exec_drain(run->job->exec[PLAN_TRAIN]))

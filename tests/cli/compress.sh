@@ -55,7 +55,8 @@ for feedback in fp32 bf16 int8; do
 done
 
 # The record of a run has its codec, and bytes with scales: a byte per element, 2 bytes per block.
-train 2 counted compress.grads.codec=int8 run.steps=2
+# Messages of parameters do not count.
+train 2 counted compress.grads.codec=int8 compress.weights.codec=exponent run.steps=2
 grep '"kind": *"run"' counted/results.jsonl |
   grep -q '"compress_method": *"int8".*"bytes_raw_total": *[1-9]' ||
   die "the record of a run does not name its codec"

@@ -99,26 +99,28 @@ static void open_worker(struct worker *w, struct device *of, struct grouping g,
     w->rank[m] = member(g, m);
 }
 
-/* Bytes that this rank sends to others in messages of varying length, and those of its own message
- * to all others. */
-static int64_t sent_varying(const struct worker *w)
+/* Bytes that this rank sends to others in messages of varying length. */
+static struct comm_varying sent_varying(const struct worker *w)
 {
   const int me = comm_rank(job);
-  int64_t bytes = 0;
+  struct comm_varying bytes = {0};
   for (int m = 0; m < comm_group_size(w->group); m++)
-    for (int round = 0; round < ROUNDS && w->rank[m] != me; round++)
-      bytes += data_length(me, w->rank[m], worker_varying[round]) +
-               data_length(me, me, worker_varying[round]);
+    for (int round = 0; round < ROUNDS && w->rank[m] != me; round++) {
+      bytes.exchanged += data_length(me, w->rank[m], worker_varying[round]);
+      bytes.gathered += data_length(me, me, worker_varying[round]);
+    }
   return bytes;
 }
 
 static void run_group(struct grouping g, struct comm_group *group)
 {
   static struct worker w;
-  const int64_t before = comm_sent_varying(job);
+  const struct comm_varying before = comm_sent_varying(job);
   open_worker(&w, device, g, group);
   must(worker_run(&w));
-  assert_int_equal(comm_sent_varying(job) - before, sent_varying(&w));
+  const struct comm_varying after = comm_sent_varying(job), sent = sent_varying(&w);
+  assert_int_equal(after.exchanged - before.exchanged, sent.exchanged);
+  assert_int_equal(after.gathered - before.gathered, sent.gathered);
   worker_close(&w);
 }
 
