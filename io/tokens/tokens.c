@@ -178,6 +178,7 @@ enum status token_set_make(const struct token_made *made, struct token_set **out
   }
   set->documents = documents;
   set->untrained = made->mean > 0 ? set->stream.tokens / 2 : 0;
+  set->pairs = made->pairs ? documents / 2 : 0;
   set->stream.tokenizer.vocab = made->vocab;
   set->key = rng_key_make(made->seed, "random tokens");
   *out = set;

@@ -22,6 +22,7 @@ void token_set_close(struct token_set *set); /* takes NULL */
 struct token_made {
   uint64_t seed;
   int64_t vocab, mean;
+  bool pairs; /* its documents are */
 };
 /* TOKENS_MADE documents of an even number of tokens, with an exponential distribution of this mean,
  * at least 2. Every second token is trained. Mean 0: one document of 2^32 tokens, all trained.

@@ -91,7 +91,7 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
     input->shape.rank_batch = input->shape.micro_batch;
     if (job_scores_rows(deck))
       input->sources = (int)(input->shape.micro_batch * input->ranks);
-  } else if (deck->train.objective == OBJECTIVE_DPO && use != JOB_BENCH)
+  } else if (deck->train.objective == OBJECTIVE_DPO)
     input->beta = deck->train.beta;
   return STATUS_OK;
 }

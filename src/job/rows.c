@@ -70,8 +70,12 @@ static enum status look(struct comm *comm, const struct deck *deck,
 
 enum status job_make_data(const struct deck *deck, int64_t documents, struct token_set **out)
 {
-  const struct token_made made = {(uint64_t)deck->run.seed, deck->model.vocab, documents};
-  return token_set_make(&made, out);
+  const bool pairs = deck->train.objective == OBJECTIVE_DPO;
+  const struct token_made made = {(uint64_t)deck->run.seed, deck->model.vocab, documents, pairs};
+  return pairs && documents == 0
+             ? status_usage("train.objective is dpo: set documents to the mean length of a "
+                            "conversation")
+             : token_set_make(&made, out);
 }
 
 enum status job_look_at_data(struct comm *comm, struct deck *deck, struct token_set *made)

@@ -521,7 +521,11 @@ enum status data_take(struct comm *comm, const struct deck *deck, int64_t sequen
   const struct data_maker none = {.of = ""};
   const struct opening from = {comm,        deck,     "documents", "random tokens",
                                SPLIT_TRAIN, sequence, &none};
-  return fill_source(&from, 0, &data->of[0]);
+  const enum status status = fill_source(&from, 0, &data->of[0]);
+  data->pairs = deck->train.objective == OBJECTIVE_DPO;
+  return status || !data->pairs
+             ? status
+             : comm_agree(comm, mem_new(MEM_DATA, data->of[0].rows, &data->of[0].reference));
 }
 
 enum status data_open(struct comm *comm, const struct deck *deck, enum token_split split,

@@ -104,7 +104,8 @@ enum status data_maker_find(struct comm *comm, const char *path, struct data_mak
  * with their checksums. data_close(), whatever the status. Collective. */
 enum status data_open(struct comm *comm, const struct deck *deck, enum token_split split,
                       int64_t sequence, const struct data_maker *maker, struct data_sources *out);
-/* Prepare training on the only source of `data`, of which the set is there: job_make_data().
+/* Prepare training on the only source of `data`, of which the set is there: job_make_data(). The
+ * references of pairs are 0.
  * data_close(), whatever the status. Collective. */
 enum status data_take(struct comm *comm, const struct deck *deck, int64_t sequence,
                       struct data_sources *data);

@@ -129,6 +129,11 @@ done
   run.dir=deck data.train=talks data.batch=4 data.sequence=48 run.steps=2 eval.every=0 > deck.log \
   2>&1 || { cat deck.log >&2; die "the deck"; }
 
+# Random pairs.
+on 2 "$SLUICE" bench talks.yaml data.batch=12 documents=9 data.long=drop steps=2 warmup=1 \
+  > bench.out 2>&1 || { cat bench.out >&2; die "bench"; }
+fails 2 "train.objective is dpo: set documents to" "$SLUICE" bench talks.yaml steps=1 warmup=0
+
 # Guards.
 printf '%s\n' '{"text": "plain"}' '{"text": "text"}' > plain.jsonl
 prepare plain.jsonl plain 0.5
