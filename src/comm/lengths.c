@@ -38,8 +38,8 @@ static enum status fetch(struct comm_group *group, struct comm_lengths *lengths,
   const struct device_ops *ops = lane->device->ops;
   const size_t each = sizeof *lengths->sent;
   const int messages = m->apart ? group->size : 1;
-  enum status status =
-      ops->copy_rows(lane, messages, each, lengths->sent, each, m->sent, (size_t)m->apart);
+  enum status status = ops->copy_rows(lane, messages, each, lengths->sent, each, m->sent,
+                                      m->apart ? (size_t)m->apart : each);
   status = status ?: ops->mark_set(lane, lengths->mark) ?: ops->mark_wait(lengths->mark);
   for (int i = messages; i < group->size && !status; i++)
     lengths->sent[i] = lengths->sent[0];

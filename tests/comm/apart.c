@@ -159,6 +159,9 @@ static enum status apart_copy_rows(struct lane *lane, int64_t rows, size_t bytes
                                    size_t to_stride, const void *from, size_t from_stride)
 {
   enum status status = STATUS_OK;
+  if (rows < 0 || to_stride < bytes || from_stride < bytes) /* as on other devices */
+    return status_set(STATUS_INTERNAL, "%lld rows of %zu bytes, %zu apart, to rows %zu apart",
+                      (long long)rows, bytes, from_stride, to_stride);
   for (int64_t r = 0; r < rows && !status; r++)
     status = apart_copy(lane, (char *)to + (size_t)r * to_stride,
                         (const char *)from + (size_t)r * from_stride, bytes);
