@@ -60,6 +60,8 @@ const struct option_alias deck_aliases[] = {
 
     {"model_name_or_path pretrained pretrained_model init_from model_path", "train.init"},
     {"freeze_layers frozen frozen_layers", "train.freeze"},
+    {"loss_type rlhf rl", "train.objective"},
+    {"dpo_beta pref_beta kl_beta", "train.beta"},
     {"resume resume_from resume_from_checkpoint load_checkpoint auto_resume", NULL,
      "use sluice train DECK --resume auto"},
 
