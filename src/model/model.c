@@ -69,6 +69,18 @@ size_t model_stream_bytes(const struct model *model, struct model_shape s)
   return stream.used;
 }
 
+double model_trained_share(const struct model *model, int unit)
+{
+  const struct model_unit *u = &model->unit[unit];
+  double all = 0, trained = 0;
+  for (int p = 0; p < u->params; p++)
+    if (u->param[p].ndim > 1) {
+      all += (double)u->layout.elements[p];
+      trained += u->param[p].frozen ? 0 : (double)u->layout.elements[p];
+    }
+  return all > 0 ? trained / all : 1;
+}
+
 bool model_decays(const struct model *model, int u, int p, unsigned exempt_kinds)
 {
   return !(exempt_kinds >> model->unit[u].param[p].kind & 1);

@@ -163,7 +163,8 @@ struct model_ops {
   size_t (*work_bytes)(const struct model *model, const struct device_model *device,
                        struct model_shape s, enum model_work what, int threads);
   /* floating-point operations (2 per multiply-add) in matrix products of one micro-batch: forward
-   * pass of one block, and of the head. Backward is twice that. */
+   * pass of one block, and of the head. The gradient by the input takes as many, and so do those
+   * of all weights (model_trained_share()). */
   double (*block_flops)(const struct model *model, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);
 
@@ -281,6 +282,9 @@ void model_init_param(const struct model *model, uint64_t seed, int u, int p,
                       struct layout_range range, float *out);
 
 size_t model_stream_bytes(const struct model *model, struct model_shape s); /* one [R, C] */
+
+/* Of the elements of a unit's matrices, the share that is trained. */
+double model_trained_share(const struct model *model, int unit);
 
 /* Whether weight decay applies to parameter p of unit u, given the kinds that are exempt (bit 1 <<
  * kind). */

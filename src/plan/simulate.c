@@ -229,7 +229,8 @@ double flops_block(const struct pricing *p)
 /* With respect to the input, and to the parameters if there are gradients of them. */
 double flops_backward(const struct pricing *p)
 {
-  return (1 + has(p, BACKWARD_GRADS)) * flops_block(p);
+  const double share = model_trained_share(p->plan->input.model, p->instr->unit);
+  return (1 + has(p, BACKWARD_GRADS) * share) * flops_block(p);
 }
 
 static double head_flops(const struct pricing *p)

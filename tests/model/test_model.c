@@ -245,6 +245,12 @@ TEST(test_flops)
   const struct model_shape documents = {.B = 4, .T = 256, .squares = 200.0 * 200 + 40 * 40};
   assert_true(block - model->ops->block_flops(model, documents) ==
               4.0 * 2 * 2 * (256.0 * 256 - 200.0 * 200 - 40 * 40) / 2 * 768);
+  assert_true(model_trained_share(model, 1) == 1);
+  model_destroy(model);
+  model = create("lora.rank=8"); /* of matrices 4, 2, 5 and 5 widths long and high */
+  assert_true(model->ops->block_flops(model, s) == block + 2.0 * 1024 * 8 * 16 * 768);
+  assert_true(model_trained_share(model, 0) == 0);
+  assert_true(model_trained_share(model, 1) == 8.0 * 16 / (12 * 768 + 8 * 16));
   model_destroy(model);
 }
 

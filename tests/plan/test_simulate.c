@@ -86,6 +86,8 @@ TEST(frozen_parameters_cost_less)
     enum freeze freeze;
     int blocks, heads; /* how often their products are taken */
   } row[] = {{FREEZE_ODD, 3 * BLOCKS, 3},
+             {FREEZE_BASE, 2 * BLOCKS, 2},
+             {FREEZE_EVEN, 2 * BLOCKS, 3},
              {FREEZE_LOW, 3 * BLOCKS - 2, 3},
              {FREEZE_MIDDLE, 3 * BLOCKS - 1, 2},
              {FREEZE_BUT_HEAD, BLOCKS, 3}};
