@@ -957,7 +957,8 @@ static enum status check_pairs(const struct deck *deck)
        "{train.freeze} is {train.freeze=}, but with {lora.rank} = {lora.rank=} only adapters are "
        "trained: leave it out, or choose matrices by lora.targets"},
       {deck->lora.rank == 0 &&
-           (deck->lora.alpha > 0 || deck->lora.targets.n > 0 || deck->lora.rslora),
+           (deck->lora.alpha > 0 || deck->lora.targets.n > 0 || deck->lora.rslora ||
+            strcmp(frozen_types[deck->lora.base], "bf16") != 0),
        "{lora.rank} is {lora.rank=}, so there are no adapters: set it, or leave out all keys of "
        "lora"},
       {deck->compress.difference && deck->compress.weights.codec == CHOICE_none,

@@ -77,6 +77,8 @@ fails 2 "has adapters, which lora.rank (default) = 0 would leave out" \
   "$SLUICE" train tiny.yaml run.dir=other2 train.init="$(newest whole)"
 fails 2 "other adapters than lora.rank and lora.targets" \
   "$SLUICE" train tiny.yaml run.dir=half lora.rank=4 lora.base=fp32 run.steps=9 --resume auto
+fails 8 "lora.base=nf4 is decoded to the compute type" \
+  "$SLUICE" plan tiny.yaml lora.rank=3 lora.base=nf4 $fp8=fp8
 fails 8 "has adapters" "$SLUICE" ckpt export whole out
 "$SLUICE" plan tiny.yaml $lora > plan.out
 grep -q "4,608 trained, 70,512 frozen" plan.out || { cat plan.out >&2; die "other counts"; }
