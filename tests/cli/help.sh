@@ -86,7 +86,7 @@ while read -r example; do
   train.freeze=* | model.rope_theta=* | model.kv_heads=* | model.tied=*) needs=$llama ;;
   train.frozen=*) needs="train.freeze=[*.bias]" ;;
   lora.targets=*) needs="lora.rank=4 $llama" ;;
-  lora.alpha=* | lora.rslora=*) needs=lora.rank=4 ;;
+  lora.alpha=* | lora.rslora=* | lora.base=*) needs=lora.rank=4 ;;
   model.head_width=*) needs="model.arch=qwen3 model.ffn=96" ;;
   model.rope_scaling=* | model.rope_factor=*)
     needs="$llama model.rope_scaling=linear model.rope_factor=8" ;;
