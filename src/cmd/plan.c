@@ -284,7 +284,7 @@ static enum status create_plans(const struct values *values, const struct deck *
   const bool trains = input->mode == PLAN_TRAIN;
   *out = (struct plans){.n = 1};
   enum status status = plan_create(input, &out->of[0]);
-  if (!status && trains && deck->eval.every > 0) {
+  if (!status && trains && job_training(deck) == JOB_TRAIN_AND_EVAL) {
     status = make_input(values, deck, PLAN_EVAL, input->model, target, &eval);
     status = status ?: plan_create(&eval, &out->of[out->n++]);
   }
@@ -474,8 +474,8 @@ const struct command command_plan = {
         "makes the step shorter.\n"
         "\n"
         "With compress.warmup the plan is that of steps after the warm-up. The memory that is "
-        "compared with gpu=, host= and nvme= holds both plans, and with eval.every also that of "
-        "evaluation.\n"
+        "compared with gpu=, host= and nvme= holds both plans, and with eval.every or "
+        "train.objective=dpo also that of evaluation.\n"
         "\n"
         "A part of a GPU is for the CUDA context, libraries and NCCL. The table names it and does "
         "not count it as room for the plan. gpu=SIZE is the memory that programs can use.\n"

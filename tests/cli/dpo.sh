@@ -37,6 +37,14 @@ awk -v m="$(value margin whole 6)" 'BEGIN { exit !(m > 0) }' || die "no margin i
 grep -q '^step 6: validation loss .*, accuracy .*, margin .* ([0-9]* pairs, ' whole.log ||
   { cat whole.log >&2; die "validation"; }
 
+# The reference is computed by the plan of evaluation, also without validation.
+for every in 0 3; do
+  "$SLUICE" plan tiny.yaml --ranks 64 $dpo data.batch=1024 data.micro_batch=16 eval.every=$every \
+    > plan.out || { cat plan.out >&2; die "plan"; }
+  grep '^  host ' plan.out > plan.$every
+done
+cmp plan.0 plan.3 || die "the plan lacks the reference"
+
 # The same bits, in fewer micro-batches, by other strategies with several ranks, and after a stop on
 # any step. The first step is the same on any number of ranks.
 for row in "1 data.micro_batch=6" "1 data.micro_batch=12 shard.strategy=no_shard"; do
