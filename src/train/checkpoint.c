@@ -66,13 +66,16 @@ enum status train_save(struct train_run *run, bool leaving)
 
 /* --- beginning ----------------------------------------------------------- */
 
-/* Of two units of one model. */
-static bool same_adapters(const struct model_unit *a, const struct model_unit *b)
+static bool same_adapters(const struct model *a, const struct model *b)
 {
-  bool same = a->params == b->params;
-  for (int p = 0; p < a->params && same; p++)
-    same = a->param[p].adapter == b->param[p].adapter &&
-           a->layout.elements[p] == b->layout.elements[p];
+  bool same = true;
+  for (int u = 0; u < a->units && same; u++) {
+    const struct model_unit *of = &a->unit[u], *other = &b->unit[u];
+    same = of->params == other->params;
+    for (int p = 0; p < of->params && same; p++)
+      same = of->param[p].adapter == other->param[p].adapter &&
+             of->layout.elements[p] == other->layout.elements[p];
+  }
   return same;
 }
 
@@ -81,13 +84,12 @@ static bool same_adapters(const struct model_unit *a, const struct model_unit *b
 static enum status compare_frozen(const struct model *saved, const struct model *model,
                                   const char *path)
 {
-  for (int u = 0; u < model->units; u++) {
-    if (!same_adapters(&saved->unit[u], &model->unit[u]))
-      return status_usage(
-          "%s was saved with other adapters than lora.rank and lora.targets of this "
-          "deck make: resume with the keys lora.* of its deck (sluice ckpt show), "
-          "or begin a run of its own",
-          path);
+  if (!same_adapters(saved, model))
+    return status_usage("%s was saved with other adapters than lora.rank and lora.targets of this "
+                        "deck make: resume with the keys lora.* of its deck (sluice ckpt show), "
+                        "or begin a run of its own",
+                        path);
+  for (int u = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params; p++)
       if (saved->unit[u].param[p].frozen != model->unit[u].param[p].frozen)
         return status_usage(
@@ -97,7 +99,6 @@ static enum status compare_frozen(const struct model *saved, const struct model 
             path, model->unit[u].param[p].name,
             saved->unit[u].param[p].frozen ? "frozen" : "trained",
             model->unit[u].param[p].frozen ? "freezes" : "trains", path);
-  }
   return STATUS_OK;
 }
 

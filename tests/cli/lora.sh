@@ -32,7 +32,7 @@ train 2 step $lora shard.reduce=step
 train 2 micro $lora shard.reduce=micro
 while read -r kind keys; do
   rm -rf other
-  # shellcheck disable=SC2086 # several keys
+  # shellcheck disable=SC2086
   train 2 other $lora shard.reduce="$kind" $keys
   same "$kind" other
 done << END
@@ -84,8 +84,12 @@ same coded again
 # Refusals.
 fails 2 "has adapters, which lora.rank (default) = 0 would leave out" \
   "$SLUICE" train tiny.yaml run.dir=other2 train.init="$(newest whole)"
+for keys in "lora.rank=4 lora.base=fp32" "$lora lora.targets=[*c_fc*]" ""; do
+  fails 2 "other adapters than lora.rank and lora.targets" \
+    "$SLUICE" train tiny.yaml run.dir=half $keys run.steps=9 --resume auto
+done
 fails 2 "other adapters than lora.rank and lora.targets" \
-  "$SLUICE" train tiny.yaml run.dir=half lora.rank=4 lora.base=fp32 run.steps=9 --resume auto
+  "$SLUICE" train tiny.yaml run.dir=base $lora run.steps=9 --resume auto
 fails 8 "lora.base=nf4 is decoded to the compute type" \
   "$SLUICE" plan tiny.yaml lora.rank=3 lora.base=nf4 $fp8=fp8
 fails 8 "has adapters" "$SLUICE" ckpt export whole out
