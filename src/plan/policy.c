@@ -372,6 +372,18 @@ static enum status check_frozen(const struct plan_input *input)
   return STATUS_OK;
 }
 
+/* Otherwise another rule would update all parameters. */
+static bool trains_matrices(const struct plan_input *input)
+{
+  const struct optim_ops *ops = optim_ops(input->optim.name);
+  const struct model *model = input->model;
+  for (int u = 0; u < model->units; u++)
+    for (int p = 0; p < model->unit[u].params; p++)
+      if (optim_is_matrix(ops, model, u, p))
+        return true;
+  return false;
+}
+
 enum status unit_policy_check(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
@@ -389,6 +401,10 @@ enum status unit_policy_check(const struct plan_input *input)
                       "optim.name=%s updates whole matrices, on the device and after the norm: set "
                       "tiers.optimizer and tiers.params to device and optim.update to deferred",
                       ops->name);
+  if (input->mode == PLAN_TRAIN && ops->matrix && !trains_matrices(input))
+    return status_usage("optim.name=%s is for weight matrices of blocks, and none of them is "
+                        "trained (lora.rank, train.freeze): use adamw",
+                        ops->name);
   if (asked->moments != DTYPE_F32 && asked->moments != DTYPE_BF16 && asked->moments != DTYPE_F16)
     return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16",
                       dtype_name(asked->moments));

@@ -93,6 +93,10 @@ fails 2 "other adapters than lora.rank and lora.targets" \
 fails 8 "lora.base=nf4 is decoded to the compute type" \
   "$SLUICE" plan tiny.yaml lora.rank=3 lora.base=nf4 $fp8=fp8
 fails 8 "has adapters" "$SLUICE" ckpt export whole out
+for keys in lora.rank=3 "train.freeze=[*.weight]"; do
+  fails 2 "optim.name=muon is for weight matrices of blocks, and none of them is trained" \
+    "$SLUICE" plan tiny.yaml optim.name=muon "$keys"
+done
 "$SLUICE" plan tiny.yaml $lora > plan.out
 grep -q "4,608 trained, 70,512 frozen" plan.out || { cat plan.out >&2; die "other counts"; }
 grep "optim.lr (.*) is 1e-05, a rate for training all parameters" whole.log &&
