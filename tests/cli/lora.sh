@@ -57,7 +57,8 @@ fp8="model.arch=llama model.width=128 model.heads=2 model.ffn=256 model.context=
 train 2 bf16 $lora $fp8=bf16
 train 2 fp8 $lora $fp8=fp8
 close_to bf16 fp8 5e-3
-losses fp8 | cmp - a.losses && die "nothing is in fp8"
+losses bf16 > a.losses
+losses fp8 | cmp -s - a.losses && die "nothing is in fp8"
 train 2 apart lora.rank=3 $fp8=fp8 $host
 losses apart > b.losses
 losses fp8 | cmp - b.losses || die "placement changes losses in fp8"
@@ -99,8 +100,7 @@ for keys in lora.rank=3 "train.freeze=[*.weight]"; do
 done
 "$SLUICE" plan tiny.yaml $lora > plan.out
 grep -q "4,608 trained, 70,512 frozen" plan.out || { cat plan.out >&2; die "other counts"; }
-grep "optim.lr (.*) is 1e-05, a rate for training all parameters" whole.log &&
-  die "3e-3 is no low rate"
+grep "a rate for training all parameters" whole.log && die "3e-3 is no low rate"
 train 1 slow $lora run.steps=1 optim.lr=1e-5
 grep -q "optim.lr (.*) is 1e-05, a rate for training all parameters: adapters usually need ten" \
   slow.log || { cat slow.log >&2; die "the rate is not questioned"; }
