@@ -161,11 +161,11 @@ plan qwen3-14b 128 && die "64 sequences for 128 ranks"
 grep -q 'use data.batch=128,' plan.out || { cat plan.out >&2; die "no cure for 128 ranks"; }
 plan qwen3-14b 128 data.batch=128 gpu=h100 || { cat plan.out >&2; die "qwen3-14b on 128 ranks"; }
 
-# Decks for fine-tuning, instruction tuning and preferences take the model from a folder. Each is
-# planned with a folder whose config.json has the shape of the deck of the same name above. Oracles:
-# that deck's parameters, at 2 bytes the size to download; the plans in the header, which fit with
-# the memory that is named, and not with 1 GiB less per GPU, or only with state in host memory; no
-# key of the model is given twice.
+# Decks for fine-tuning, instruction tuning, adapters and preferences take the model from a folder.
+# Each is planned with a folder whose config.json has the shape of the deck of the same name above.
+# Oracles: that deck's parameters, at 2 bytes the size to download; the plans in the header, which
+# fit with the memory that is named, and not with 1 GiB less per GPU, or only with state in host
+# memory; no key of the model is given twice.
 number() { sed -n "s/^  $1: *//p" "$decks/$name.yaml"; }
 config() {
   # shellcheck disable=SC2046 # words
@@ -212,7 +212,7 @@ for file in "$decks"/*/*.yaml; do
     gpu=$(expr "$words" : '.* gpu=\([0-9]*\)GiB') || die "$deck does not name the memory of a GPU"
     planned || { cat plan.out >&2; die "plan $words"; }
     grep -q '^verified' plan.out || { cat plan.out >&2; die "the plan of $deck is not verified"; }
-    grep -q "$said parameters" plan.out || {
+    grep -q "$said \(parameters\|frozen\)" plan.out || {
       head -n 8 plan.out >&2; die "$deck has not the $said parameters of $name"; }
     head -n 1 plan.out | grep -qx fits || {
       head -n 8 plan.out >&2; die "$deck says that it fits: $words"; }
@@ -226,19 +226,21 @@ for file in "$decks"/*/*.yaml; do
 done
 test $count -ge 20 || die "only $count plans of decks that take a model"
 
-# Decks for instruction tuning train and validate on packed conversations, here with small weights
-# of the same architecture. Their warm-up is 3 % of the steps.
+# Decks for instruction tuning and adapters train and validate on packed conversations, here with
+# small weights of the same architecture. Their warm-up is 3 % of the steps.
 models=$top_srcdir/tests/model/data
 { cat "$models/documents.txt"; sed 's/^train/val/' "$models/documents.txt"; } |
   "$top_builddir/tests/io/tokens/documents" talks 53 || die "documents"
-for file in "$decks"/sft/*.yaml; do
-  name=$(basename "$file" .yaml)
+for file in "$decks"/sft/*.yaml "$decks"/lora/*.yaml; do
+  name=$(basename "$file" .yaml) small=''
+  case $file in */lora/*) small=lora.rank=2 ;; esac
   test $(($("$SLUICE" deck "$file" print=run.steps) * 3)) = \
     $(($("$SLUICE" deck "$file" print=optim.warmup) * 100)) || die "the warm-up of $name"
+  # shellcheck disable=SC2086 # an assignment
   "$SLUICE" train "$file" train.init="$models/$(number arch)" data.train=talks data.batch=2 \
-    data.sequence=24 run.steps=1 > sft.log 2>&1 || { cat sft.log >&2; die "train sft/$name"; }
+    data.sequence=24 run.steps=1 $small > sft.log 2>&1 || { cat sft.log >&2; die "train $file"; }
   { grep -q 'documents packed into .* rows of 24' sft.log && grep -q 'validation loss' sft.log; } ||
-    { cat sft.log >&2; die "sft/$name does not pack or validate"; }
+    { cat sft.log >&2; die "$file does not pack or validate"; }
 done
 
 # The first training: what sluice prepare makes by default has exactly the vocabulary of the deck.
