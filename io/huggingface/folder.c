@@ -89,7 +89,7 @@ static enum status refuse_absent(const char *dir, const char *name)
 }
 
 #define SAVE "load the model in transformers and save it with save_pretrained()"
-#define MERGE "merge it into its base model with merge_and_unload() of PEFT, and save that model"
+#define ADAPTER "name it by lora.init, and its base by train.init"
 #define DOWNLOAD "download the model's safetensors files"
 
 /* Names that tell what a folder is, and what to do. The first one that is there counts. */
@@ -99,8 +99,8 @@ static const struct {
 } hints[] = {
     {"model*-of-*.safetensors",
      "but no model.safetensors.index.json, which names the file of each tensor: download it too"},
-    {"adapter_model*", "a LoRA adapter: " MERGE},
-    {"adapter_config.json", "the settings of a LoRA adapter: " MERGE},
+    {"adapter_model*", "a LoRA adapter: " ADAPTER},
+    {"adapter_config.json", "the settings of a LoRA adapter: " ADAPTER},
     {"consolidated*", "weights in the format of Mistral or Meta: download the files for "
                       "transformers, model*.safetensors with config.json"},
     {"*.safetensors", "but no model.safetensors: if the file has all weights, rename it"},
@@ -219,16 +219,43 @@ static enum status sort_folder(struct safetensors_folder *folder)
   return STATUS_OK;
 }
 
-enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out)
+/* All names have the prefix, so they stay in order without it. */
+static enum status open_adapters(struct safetensors_folder *folder, const char *dir)
+{
+  static const char prefix[] = "base_model.model.", name[] = "adapter_model.safetensors";
+  struct safetensors *file = NULL;
+  enum status status = is_there(dir, name) ? add_file(folder, dir, name, &file)
+                                           : status_set(STATUS_INPUT, "%s has no %s", dir, name);
+  for (int64_t t = 0; !status && t < file->n; t++) {
+    if (strncmp(file->tensor[t].name, prefix, sizeof prefix - 1) != 0)
+      return status_set(STATUS_INPUT, "%s: tensor %.*s is no part of a LoRA adapter", file->path,
+                        ST_NAME_SHOWN, file->tensor[t].name);
+    file->tensor[t].name += sizeof prefix - 1;
+  }
+  return status;
+}
+
+static enum status open_folder(const char *dir, bool adapters, struct safetensors_folder **out)
 {
   struct safetensors_folder *folder = NULL;
-  const enum status status =
-      mem_new(MEM_META, 1, &folder) ?: open_files(folder, dir) ?: sort_folder(folder);
+  const enum status status = mem_new(MEM_META, 1, &folder)
+      ?: (adapters ? open_adapters(folder, dir) : open_files(folder, dir))
+      ?: sort_folder(folder);
   if (status)
     safetensors_folder_close(folder);
   else
     *out = folder;
   return status;
+}
+
+enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out)
+{
+  return open_folder(dir, false, out);
+}
+
+enum status safetensors_folder_open_adapters(const char *dir, struct safetensors_folder **out)
+{
+  return open_folder(dir, true, out);
 }
 
 void safetensors_folder_close(struct safetensors_folder *folder)

@@ -28,6 +28,8 @@ struct st_tensor {
  * Local. */
 struct safetensors_folder;
 enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out);
+/* PEFT's adapter_model.safetensors, with names without its prefix "base_model.model.". Local. */
+enum status safetensors_folder_open_adapters(const char *dir, struct safetensors_folder **out);
 void safetensors_folder_close(struct safetensors_folder *folder); /* takes NULL */
 int64_t safetensors_folder_count(const struct safetensors_folder *folder);
 const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *folder, int64_t i);
@@ -48,8 +50,9 @@ enum status safetensors_folder_refuse(const char *dir);
  * file was cut since it was opened. Local. */
 enum status safetensors_read(const struct st_tensor *tensor, struct layout_range range, float *out);
 
-/* Writing a model folder: model.safetensors, or model-00001-of-0000N.safetensors and so on with an
- * index where one file would hold more than `most_bytes` of data. All ranks write into files of
+/* Writing a model folder: NAME.safetensors, or NAME-00001-of-0000N.safetensors and so on with an
+ * index where one file would hold more than `most_bytes` of data. NAME is "model" or, of adapters,
+ * "adapter_model". All ranks write into files of
  * temporary names; the folder holds the weights completely or not at all. */
 struct safetensors_writer;
 struct st_shape {
@@ -59,9 +62,9 @@ struct st_shape {
 };
 /* `n` tensors, the same on all ranks, stored as `type` (F32, BF16, F16). The folder is made if it
  * is not there. Collective. */
-enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dtype type, int n,
-                                    const struct st_shape *tensors, int64_t most_bytes,
-                                    struct safetensors_writer **out);
+enum status safetensors_writer_open(struct comm *comm, const char *dir, const char *name,
+                                    enum dtype type, int n, const struct st_shape *tensors,
+                                    int64_t most_bytes, struct safetensors_writer **out);
 /* Elements [range) of tensor t, rounded to nearest even; ranks write each element once. A number
  * that `type` cannot hold: STATUS_INPUT naming the tensor. Local. */
 enum status safetensors_writer_put(struct safetensors_writer *writer, int t,

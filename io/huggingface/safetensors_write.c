@@ -33,6 +33,7 @@ struct output {
 struct safetensors_writer {
   struct comm *comm;
   char *dir;
+  const char *name;
   enum dtype type;
   int n, files;
   struct place *place;
@@ -140,8 +141,8 @@ static enum status name_file(const struct safetensors_writer *writer, int f)
   struct output *file = &writer->file[f];
   file->fd = -1;
   file->name = writer->files == 1
-                   ? mem_strdup("model.safetensors")
-                   : mem_printf("model-%05d-of-%05d.safetensors", f + 1, writer->files);
+                   ? mem_printf("%s.safetensors", writer->name)
+                   : mem_printf("%s-%05d-of-%05d.safetensors", writer->name, f + 1, writer->files);
   file->temporary = file->name ? mem_printf("%s/%s.tmp", writer->dir, file->name) : NULL;
   return file->temporary ? STATUS_OK : STATUS_MEMORY;
 }
@@ -238,9 +239,9 @@ static void free_writer(struct safetensors_writer *writer)
   mem_free(writer);
 }
 
-enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dtype type, int n,
-                                    const struct st_shape *tensors, int64_t most_bytes,
-                                    struct safetensors_writer **out)
+enum status safetensors_writer_open(struct comm *comm, const char *dir, const char *name,
+                                    enum dtype type, int n, const struct st_shape *tensors,
+                                    int64_t most_bytes, struct safetensors_writer **out)
 {
   struct safetensors_writer *writer = NULL;
   enum status status = comm_agree(comm, mem_new(MEM_META, 1, &writer));
@@ -249,6 +250,7 @@ enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dty
     return status;
   }
   writer->comm = comm;
+  writer->name = name;
   writer->type = type;
   writer->n = n;
   status = comm_agree(comm, lay_out(writer, dir, tensors, most_bytes)) ?: check_same(writer);
@@ -339,6 +341,8 @@ static enum status check_written(struct safetensors_writer *writer)
 static enum status write_index(const struct safetensors_writer *writer)
 {
   struct text_buffer text = {0};
+  char name[64];
+  snprintf(name, sizeof name, "%s.safetensors.index.json", writer->name);
   text_buffer_print(&text,
                     "{\n  \"metadata\": {\n    \"total_parameters\": %lld,\n    "
                     "\"total_size\": %lld\n  },\n  \"weight_map\": {",
@@ -349,9 +353,7 @@ static enum status write_index(const struct safetensors_writer *writer)
                       writer->by_name[t]->shape->name, writer->file[writer->by_name[t]->file].name);
   text_buffer_print(&text, "\n  }\n}\n");
   const enum status status =
-      text.status
-          ?: file_write_all(file_path(writer->dir, "model.safetensors.index.json").text, text.data,
-                            text.bytes);
+      text.status ?: file_write_all(file_path(writer->dir, name).text, text.data, text.bytes);
   text_buffer_free(&text);
   return status;
 }

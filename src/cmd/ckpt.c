@@ -15,7 +15,8 @@ struct values {
   int dtype;
   char *tokenizer;
   int64_t shard_bytes;
-  bool json;
+  char *base;
+  bool merge, json;
 };
 
 /* Each type has two names. */
@@ -25,7 +26,14 @@ static const char *const dtypes[] = {"deck",    "fp32",     "bf16",    "fp16",
 // clang-format off: one row an option
 static const struct option table[] = {
     {"dtype", OPTION_CHOICE, AT(dtype), "deck", .choices = dtypes,
-     .text = "Export: data type of the weights. deck: model.dtype of the checkpoint's deck."},
+     .text = "Export: data type of the weights. deck: model.dtype of the checkpoint's deck, and "
+             "fp32 for adapters."},
+    {"merge", OPTION_BOOL, AT(merge), "false",
+     .text = "Export of a checkpoint with adapters: the whole model. Adapters are added in fp32 to "
+             "the base as it is stored, and the sum is rounded once. Otherwise PEFT's files of the "
+             "adapters."},
+    {"base", OPTION_STRING, AT(base), "", .path = true,
+     .text = "Export: base of the adapters, if it has moved."},
     {"tokenizer", OPTION_STRING, AT(tokenizer), "", .path = true,
      .text = "Export: bytes, or the folder of the tokenizer files to copy. Empty: the tokenizer of "
              "train.init or of the training data."},
@@ -156,11 +164,17 @@ static enum status export_model(const struct arguments *arguments)
   const struct values *values = arguments->values;
   struct source source = {0};
   enum status status = source_open(arguments, arguments->word[1], "", &source);
+  if (!status && source.deck.lora.rank == 0 && (values->merge || *values->base))
+    status = status_usage("%s has no adapters: leave out merge and base", source.checkpoint);
   if (!status) {
-    const struct hf_convert_options options = {
-        .type = types[values->dtype > 0 ? values->dtype - 1 : (int)source.deck.export],
-        .tokenizer = values->tokenizer,
-        .most_bytes = values->shard_bytes};
+    const bool adapters = source.deck.lora.rank > 0 && !values->merge;
+    const struct hf_convert_options options = {.type = types[values->dtype > 0 ? values->dtype - 1
+                                                             : adapters        ? (int)DECK_F32
+                                                                        : (int)source.deck.export],
+                                               .merge = values->merge,
+                                               .base = values->base,
+                                               .tokenizer = values->tokenizer,
+                                               .most_bytes = values->shard_bytes};
     status = hf_convert_export(arguments->comm, &source.deck, source.checkpoint, arguments->word[2],
                                &options);
   }
@@ -175,7 +189,8 @@ static const struct action actions[] = {
     {"diff", "FILE|RUN_FOLDER FILE|RUN_FOLDER", {3, 3}, true, diff},
     {"import", "MODEL_FOLDER FILE", {3, 3}, true, import_model},
     {"export",
-     "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]",
+     "FILE|RUN_FOLDER MODEL_FOLDER [merge=true] [base=FOLDER] [dtype=fp32|bf16|fp16] "
+     "[tokenizer=bytes|FOLDER] [shard_bytes=N]",
      {3, 3},
      true,
      export_model},
@@ -205,7 +220,8 @@ const struct command command_ckpt = {
         "  import  write a checkpoint (.h5) of step 0, without optimizer state, from a Hugging "
         "Face model folder (config.json and safetensors)\n"
         "  export  write a Hugging Face model folder, with the tokenizer's files, from a "
-        "checkpoint\n"
+        "checkpoint; of a checkpoint with adapters PEFT's adapter_model.safetensors and "
+        "adapter_config.json\n"
         "\n"
         "RUN_FOLDER stands for its newest checkpoint that verifies. verify takes the newest one, "
         "damaged or not.\n"

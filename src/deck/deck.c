@@ -191,6 +191,10 @@ const struct option deck_table[] = {
      .text = "Steps to trace, counted from 0. [10, 13] "
              "traces steps 10, 11 and 12, which the log calls 11, 12 and 13."},
 
+    {KEY(STRING, lora.init, ""), .path = true, .example = "adapters/first",
+     .text = "Folder of adapters to start from. PEFT saves adapter_config.json and "
+             "adapter_model.safetensors there. train.init is their base. The other keys lora.* "
+             "except lora.base are taken from it. Empty: new adapters."},
     {INT(lora.rank, "0", 0, 1 << 16), .example = "16",
      .text = "Rank r of low-rank adapters. 0: none. Only the adapters are trained, two matrices A "
              "[r, in] and B [out, r] for each targeted matrix W: y = W x + s B A x, where s is "
@@ -956,6 +960,8 @@ static enum status check_pairs(const struct deck *deck)
       {deck->lora.rank > 0 && deck->train.freeze.n > 0,
        "{train.freeze} is {train.freeze=}, but with {lora.rank} = {lora.rank=} only adapters are "
        "trained: leave it out, or choose matrices by lora.targets"},
+      {*deck->lora.init && !*deck->train.init,
+       "{lora.init} is {lora.init=}, but {train.init} is empty: it names the base of the adapters"},
       {deck->lora.rank == 0 &&
            (deck->lora.alpha > 0 || deck->lora.targets.n > 0 || deck->lora.rslora ||
             strcmp(frozen_types[deck->lora.base], "bf16") != 0),

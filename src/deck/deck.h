@@ -76,6 +76,7 @@ struct deck {
     struct option_ints trace; /* steps from, to (excluded) */
   } train;
   struct {
+    char *init;
     int64_t rank; /* 0: no adapters */
     double alpha; /* 0: twice the rank */
     struct option_strings targets;

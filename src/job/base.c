@@ -90,17 +90,12 @@ static void redirect(const struct base *base, struct passage *passages, struct i
 
 /* --- its sources --------------------------------------------------------- */
 
-static enum status read_range(const void *tensor, struct layout_range range, float *out)
-{
-  return safetensors_read(tensor, range, out);
-}
-
 static enum status read_ranges(const struct base *base, const struct st_tensor *const *from)
 {
   enum status status = STATUS_OK;
   for (int t = 0; t < weights_count(base->model) && !status; t++) {
     if (from[t])
-      status = job_state_fill(&base->tensor[t], base->tensor[t].range, read_range, from[t]);
+      status = job_state_fill(&base->tensor[t], base->tensor[t].range, weights_range, from[t]);
     progress_add();
   }
   return status;

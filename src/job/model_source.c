@@ -103,17 +103,28 @@ enum status model_source_check(const struct deck *found, const char *path, const
 
 /* --- a whole deck -------------------------------------------------------- */
 
+/* The keys that lora.init decides. */
+static bool is_adapter_key(const struct option *option)
+{
+  return !strncmp(option->name, "lora.", 5) && strcmp(option->name, "lora.init") != 0 &&
+         strcmp(option->name, "lora.base") != 0;
+}
+
+/* A run that continues does not read lora.init again. */
 static enum status take_unset(const struct deck *found, const char *where, struct deck *deck)
 {
-  for (const struct option *option = deck_table; option->name; option++) {
-    if (!is_model_key(option) || options_is_set(deck->set, option->name))
+  const bool adapters = *deck->lora.init && found->lora.rank > 0;
+  enum status status = STATUS_OK;
+  for (const struct option *option = deck_table; option->name && !status; option++) {
+    char *text = NULL;
+    if ((!is_model_key(option) && !(adapters && is_adapter_key(option))) ||
+        options_is_set(deck->set, option->name))
       continue;
-    enum status status =
-        options_resolve_from(deck->set, where, option->name, value_of(found, option).text);
-    if (status)
-      return status;
+    status = options_print_value(option, found, &text)
+                 ?: options_resolve_from(deck->set, where, option->name, text);
+    mem_free(text);
   }
-  return STATUS_OK;
+  return status;
 }
 
 static enum status check_set(const struct deck *found, const char *path, const struct deck *deck)
@@ -240,10 +251,54 @@ static enum status refuse(const char *path, const struct deck *deck)
                     path);
 }
 
+/* --- adapters ------------------------------------------------------------ */
+
+static enum status take_adapter(const struct hf_adapter *adapter, struct deck *deck)
+{
+  const struct file_path where = file_path(deck->lora.init, "adapter_config.json");
+  const struct {
+    const char *key;
+    double here, there;
+  } number[] = {{"lora.rank", (double)deck->lora.rank, (double)adapter->rank},
+                {"lora.alpha", deck->lora.alpha, adapter->alpha},
+                {"lora.rslora", deck->lora.rslora, adapter->rslora}};
+  enum status status = STATUS_OK;
+  for (size_t i = 0; i < sizeof number / sizeof *number && !status; i++) {
+    char text[32];
+    snprintf(text, sizeof text, "%.15g", number[i].there);
+    if (!options_is_set(deck->set, number[i].key))
+      status = options_resolve_from(deck->set, where.text, number[i].key,
+                                    i < 2             ? text
+                                    : adapter->rslora ? "true"
+                                                      : "false");
+    else if (number[i].here != number[i].there)
+      status = status_usage("%s is %g (%s), but the adapters of %s have %s: leave the key out",
+                            number[i].key, number[i].here, options_where(deck->set, number[i].key),
+                            deck->lora.init, text);
+  }
+  if (!status && !options_is_set(deck->set, "lora.targets"))
+    status = options_resolve_from(deck->set, where.text, "lora.targets", adapter->targets);
+  return status;
+}
+
+/* Rank 0 reads the file. */
+static enum status resolve_adapters(struct comm *comm, struct deck *deck)
+{
+  struct hf_adapter adapter = {0};
+  enum status status = STATUS_OK;
+  if (!*deck->lora.init)
+    return STATUS_OK;
+  if (comm_rank(comm) == 0)
+    status = hf_adapter_read(file_path(deck->lora.init, "adapter_config.json").text, &adapter);
+  return comm_agree(comm, status)
+             ?: comm_broadcast(comm, &adapter, sizeof adapter, 0)
+             ?: comm_agree(comm, take_adapter(&adapter, deck));
+}
+
 enum status model_source_resolve(struct comm *comm, const char *path, struct deck *deck)
 {
   int64_t folder = comm_rank(comm) == 0 && model_source_is_folder(path);
-  const enum status status = comm_max_i64(comm, &folder, 1);
+  const enum status status = resolve_adapters(comm, deck) ?: comm_max_i64(comm, &folder, 1);
   if (status)
     return status;
   if (folder)

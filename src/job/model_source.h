@@ -16,7 +16,8 @@ bool model_source_holds(const char *folder, const char *name);
  * options_where() then names `path` as the source. Then it calls deck_check(), and checks whether
  * such a model is possible. A key that is set and disagrees: STATUS_USAGE naming both values.
  * model.context may be smaller than in `path` if positions have no weights (not gpt2).
- * model.init_std and model.dtype may differ. Collective. */
+ * model.init_std and model.dtype may differ. With lora.init, its keys lora.* are treated likewise.
+ * Collective. */
 enum status model_source_resolve(struct comm *comm, const char *path, struct deck *deck);
 /* The same from a checkpoint, whatever its name. Collective. */
 enum status model_source_resolve_checkpoint(struct comm *comm, const char *path, struct deck *deck);

@@ -22,6 +22,11 @@ int weights_count(const struct model *model)
   return n;
 }
 
+enum status weights_range(const void *tensor, struct layout_range range, float *out)
+{
+  return safetensors_read(tensor, range, out);
+}
+
 /* A layer with an adapter keeps its weight under another name. */
 static enum status refuse_missing(const char *name, const char *dir,
                                   const struct safetensors_folder *folder)
@@ -230,6 +235,9 @@ static enum status check_saved_deck(const struct job *job, const char *path,
     return status_usage("%s has adapters, which lora.rank (%s) = 0 would leave out: set the keys "
                         "lora.* of its deck (sluice ckpt show)",
                         path, options_where(job->deck->set, "lora.rank"));
+  if (saved->lora.rank > 0 && *job->deck->lora.init && !strcmp(path, job->deck->train.init))
+    return status_usage("%s has adapters, and so has lora.init (%s): leave one of them out", path,
+                        options_where(job->deck->set, "lora.init"));
   return model_source_check(saved, path, job->deck);
 }
 
@@ -258,18 +266,67 @@ static enum status read_base(struct job *job, struct job_state *state, const cha
              ?: base_read(&base, path, &job->base_sum);
 }
 
-static enum status start_adapters(const struct job_state *state)
+static enum status match_adapter(const struct job_state *state,
+                                 const struct safetensors_folder *folder,
+                                 const struct model_param *param, const struct st_tensor **out)
+{
+  const char *dir = state->job->deck->lora.init;
+  *out = find_tensor(state->job->model, folder, param->name);
+  if (!*out)
+    return status_set(STATUS_INPUT, "%s has no %s: it has adapters of other matrices", dir,
+                      param->name);
+  if ((*out)->ndim == 2 && !memcmp((*out)->shape, param->shape, 2 * sizeof *param->shape))
+    return STATUS_OK;
+  return status_set(STATUS_INPUT,
+                    "%s: tensor %s has shape %s, and %s in this model: it is an adapter of another "
+                    "base than %s",
+                    dir, (*out)->name, layout_shape_text((*out)->ndim, (*out)->shape).text,
+                    layout_shape_text(param->ndim, param->shape).text,
+                    state->job->deck->train.init);
+}
+
+/* folder NULL: initial values. */
+static enum status fill_adapters(const struct job_state *state,
+                                 const struct safetensors_folder *folder)
 {
   const struct model *model = state->job->model;
+  const struct st_tensor *from = NULL;
+  int64_t n = 0;
   enum status status = STATUS_OK;
   for (int u = 0, t = 0; u < model->units; u++)
-    for (int p = 0; p < model->unit[u].params && !status; p++, t++)
-      if (model->unit[u].param[p].kind == PARAM_ADAPTER)
-        status = job_state_init_param(state, u, p, &state->tensor[t], state->tensor[t].range);
+    for (int p = 0; p < model->unit[u].params && !status; p++, t++) {
+      const struct io_tensor *to = &state->tensor[t];
+      const struct model_param *param = &model->unit[u].param[p];
+      if (param->kind != PARAM_ADAPTER)
+        continue;
+      if (folder)
+        status = match_adapter(state, folder, param, &from)
+                     ?: job_state_fill(to, to->range, weights_range, from);
+      else
+        status = job_state_init_param(state, u, p, to, to->range);
+      n++;
+    }
+  if (!status && folder && n != safetensors_folder_count(folder))
+    status = status_set(STATUS_INPUT,
+                        "%s has %lld tensors, and the adapters of lora.targets are %lld: it has "
+                        "adapters of other matrices",
+                        state->job->deck->lora.init, (long long)safetensors_folder_count(folder),
+                        (long long)n);
   return status;
 }
 
-/* From a base, with initial values of adapters. */
+/* Those of lora.init, or new ones. */
+static enum status start_adapters(const struct job_state *state)
+{
+  const char *dir = state->job->deck->lora.init;
+  struct safetensors_folder *folder = NULL;
+  enum status status = *dir ? safetensors_folder_open_adapters(dir, &folder) : STATUS_OK;
+  status = status ?: fill_adapters(state, folder);
+  safetensors_folder_close(folder);
+  return status;
+}
+
+/* From a base. */
 static enum status load_base(struct job *job, const char *path)
 {
   struct job_state *state = NULL;

@@ -24,4 +24,6 @@ enum status weights_match(struct comm *comm, const struct model *model, const ch
                           struct safetensors_folder *folder, const struct st_tensor **out);
 /* Whether weights_load() would find the deck's parameters in the folder. Collective. */
 enum status weights_check_folder(struct comm *comm, const struct deck *deck, const char *dir);
+/* A source of job_state_fill(): the elements of a struct st_tensor. */
+enum status weights_range(const void *tensor, struct layout_range range, float *out);
 int weights_count(const struct model *model); /* parameters as named tensors */

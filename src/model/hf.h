@@ -42,3 +42,19 @@ enum hf_extra hf_extra(const struct model *model, const char *name);
 const char *hf_base_name(const struct model *model, const char *name);
 /* The parameter that a tied head shares. */
 const char *hf_embedding_name(const struct model *model);
+
+/* The settings of PEFT's LoRA, of which adapter_config.json has more. Plain bytes. */
+struct hf_adapter {
+  int64_t rank;
+  double alpha;
+  bool rslora;
+  char base[4096];    /* base_model_name_or_path, "": null */
+  char targets[4096]; /* as lora.targets: "[*.q_proj.weight, *.v_proj.weight]" */
+};
+/* STATUS_INPUT naming a key that changes the arithmetic and that Sluice does not have. A dropout
+ * is ignored with a warning. Local. */
+enum status hf_adapter_read(const char *path, struct hf_adapter *out);
+/* Text of the adapter_config.json of a model's adapters; *out is the caller's (mem_free).
+ * adapter->targets is not read. Local. */
+enum status hf_adapter_print(const struct model *model, const struct hf_adapter *adapter,
+                             char **out);

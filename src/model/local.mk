@@ -11,6 +11,7 @@ src_model_libmodel_a_SOURCES = \
 	src/model/fp8.c \
 	src/model/freeze.c \
 	src/model/head.c \
+	src/model/hf_adapter.c \
 	src/model/hf.h \
 	src/model/hf_keys.c \
 	src/model/hf_names.c \

@@ -16,9 +16,11 @@
 #include "io/text/json.h"
 #include "io/text/lock.h"
 #include "io/tokenizer/tokenizer.h"
+#include "job/base.h"
 #include "job/model_source.h"
 #include "job/weights.h"
 #include "model/hf.h"
+#include "model/unit.h"
 #include "train/data.h"
 
 /* This rank's part of tensor t. A small tensor belongs to one rank. */
@@ -146,26 +148,67 @@ struct export
   const struct deck *deck;
   const char *checkpoint, *dir;
   const struct hf_convert_options *options;
+  struct checkpoint_meta meta;
+  bool adapters;           /* are exported, and not a whole model */
   struct data_maker maker; /* the tokenizer that the checkpoint records */
   bool bytes;              /* the tokenizer is bytes, whose files are made here */
   struct folder_lock lock; /* rank 0: of the folder */
   struct model *model;
-  struct st_shape *shapes;
+  struct st_shape *shapes; /* of the tensors that are written */
+  int written;
   struct io_tensor *tensors;
+  struct target *targets; /* of each */
   struct safetensors_writer *writer;
 };
+
+/* A tensor on its way to the folder. */
+struct target {
+  const struct export *export;
+  const struct model_param *param;
+  char *name;         /* in the folder, if it has another one */
+  int at;             /* in the writer */
+  const float *a, *b; /* to be merged into it; NULL: none */
+};
+
+/* w += s B A, of the elements [range) of a matrix, in fp32. */
+static void merge(const struct target *target, struct layout_range range, float *w)
+{
+  enum { PART = 256 };
+  const struct model *model = target->export->model;
+  const bool transposed = model_is_transposed(model);
+  const int64_t rank = model->lora_rank, rows = target->param->shape[0],
+                columns = target->param->shape[1];
+  for (int64_t e = range.begin, n; e < range.end; e += n) {
+    const int64_t row = e / columns, column = e % columns;
+    float sum[PART] = {0};
+    n = columns - column < range.end - e ? columns - column : range.end - e;
+    n = n < PART ? n : PART;
+    for (int64_t k = 0; k < rank; k++) {
+      const float factor = transposed ? target->b[row * rank + k] : target->a[k * rows + row];
+      const float *of =
+          transposed ? target->a + k * columns + column : target->b + column * rank + k;
+      for (int64_t j = 0; j < n; j++)
+        sum[j] += factor * of[transposed ? j : j * rank];
+    }
+    for (int64_t j = 0; j < n; j++)
+      w[e - range.begin + j] += model->lora_scale * sum[j];
+  }
+}
 
 static enum status write_piece(const struct io_tensor *tensor, struct layout_range piece,
                                void *data)
 {
-  const struct export *export = tensor->arg;
-  return safetensors_writer_put(export->writer, (int)(tensor - export->tensors), piece, data);
+  const struct target *target = tensor->arg;
+  if (target->a)
+    merge(target, piece, data);
+  return safetensors_writer_put(target->export->writer, target->at, piece, data);
 }
 
 static enum status refuse_model(const char *dir)
 {
   static const char *const names[] = {"config.json", "model.safetensors",
-                                      "model.safetensors.index.json"};
+                                      "model.safetensors.index.json", "adapter_config.json",
+                                      "adapter_model.safetensors"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (model_source_holds(dir, names[i]))
       return status_usage("%s holds a model already (%s): remove it or choose another folder", dir,
@@ -360,6 +403,69 @@ static enum status write_config(const struct export *export)
   return status;
 }
 
+static const char *base_of(const struct export *export)
+{
+  return export->options->base && *export->options->base ? export->options->base
+                                                         : export->meta.base;
+}
+
+static enum status write_adapter_config(const struct export *export)
+{
+  const struct deck *deck = export->deck;
+  struct hf_adapter adapter = {.rank = deck->lora.rank,
+                               .alpha = deck->lora.alpha > 0 ? deck->lora.alpha
+                                                             : 2.0 * (double)deck->lora.rank,
+                               .rslora = deck->lora.rslora};
+  char *text = NULL;
+  snprintf(adapter.base, sizeof adapter.base, "%s", base_of(export));
+  const enum status status =
+      hf_adapter_print(export->model, &adapter, &text)
+          ?: file_write_all(file_path(export->dir, "adapter_config.json").text, text, strlen(text));
+  mem_free(text);
+  return status;
+}
+
+/* Adapters that are merged are read whole. */
+static enum status describe_target(struct export *export, int t, const struct model_param *param)
+{
+  struct io_tensor *tensor = &export->tensors[t];
+  struct target *target = &export->targets[t];
+  const bool adapter = param->kind == PARAM_ADAPTER;
+  *target = (struct target){.export = export, .param = param, .at = -1};
+  tensor->arg = target;
+  if (adapter && !export->adapters) {
+    tensor->move = NULL;
+    tensor->range = (struct layout_range){0, param->shape[0] * param->shape[1]};
+    return mem_alloc(MEM_IO, (size_t)tensor->range.end * sizeof(float), &tensor->data);
+  }
+  if (adapter != export->adapters)
+    return STATUS_OK;
+  if (adapter && !(target->name = mem_printf("base_model.model.%s", param->name)))
+    return STATUS_MEMORY;
+  target->at = export->written++;
+  export->shapes[target->at] =
+      (struct st_shape){.name = target->name ?: tensor->name, .ndim = tensor->ndim};
+  memcpy(export->shapes[target->at].shape, tensor->shape, sizeof tensor->shape);
+  return STATUS_OK;
+}
+
+static enum status describe_targets(struct export *export)
+{
+  const struct model *model = export->model;
+  enum status status = STATUS_OK;
+  for (int u = 0, t = 0; u < model->units; u++) {
+    const int first = t;
+    for (int p = 0; p < model->unit[u].params && !status; p++, t++)
+      status = describe_target(export, t, &model->unit[u].param[p]);
+    for (int p = 0; p < model->unit[u].params && !status && !export->adapters; p++) {
+      const int a = model->unit[u].param[p].adapter;
+      export->targets[first + p].a = a ? export->tensors[first + a].data : NULL;
+      export->targets[first + p].b = a ? export->tensors[first + a + 1].data : NULL;
+    }
+  }
+  return status;
+}
+
 static enum status open_export(struct export *export)
 {
   const bool leads = comm_rank(export->comm) == 0;
@@ -368,36 +474,82 @@ static enum status open_export(struct export *export)
     status = refuse_model(export->dir);
   status = status ?: check_tokenizer(export);
   export->bytes = !status && takes_bytes(export);
-  status = status
-      ?: model_create(&export->deck->model, &export->model)
-      ?: make_tensors(export->comm, export->model, write_piece, &export->tensors)
-      ?: mem_new(MEM_META, weights_count(export->model), &export->shapes);
-  if (status)
+  status = status ?: job_model(export->deck, DTYPE_F32, comm_ranks(export->comm), &export->model)
+        ?: make_tensors(export->comm, export->model, write_piece, &export->tensors)
+        ?: mem_new(MEM_META, weights_count(export->model), &export->targets)
+        ?: mem_new(MEM_META, weights_count(export->model), &export->shapes);
+  return status ?: describe_targets(export);
+}
+
+/* What the checkpoint has, and the base that it names. */
+static enum status read_tensors(const struct export *export)
+{
+  struct comm *comm = export->comm;
+  const struct base base = {comm, export->model, NULL, export->meta.seed, export->tensors};
+  const char *place = base_of(export), *path = export->checkpoint;
+  const bool adapted = export->model->lora_rank > 0;
+  struct io_tensor *list = NULL;
+  uint64_t sum;
+  int n = 0;
+  enum status status = comm_agree(comm, mem_new(MEM_META, weights_count(export->model), &list));
+  for (int t = 0; t < weights_count(export->model) && !status; t++)
+    if (!adapted || export->targets[t].param->kind == PARAM_ADAPTER)
+      list[n++] = export->tensors[t];
+  status = status ?: checkpoint_load(comm, path, n, list, NULL);
+  mem_free(list);
+  if (status || !adapted || export->adapters)
     return status;
-  for (int t = 0; t < weights_count(export->model); t++) {
-    export->tensors[t].arg = export;
-    export->shapes[t] =
-        (struct st_shape){.name = export->tensors[t].name, .ndim = export->tensors[t].ndim};
-    memcpy(export->shapes[t].shape, export->tensors[t].shape, sizeof export->shapes[t].shape);
-  }
-  return STATUS_OK;
+  return base_check_place(comm, place, path)
+             ?: base_read(&base, place, &sum)
+             ?: comm_agree(comm, base_check_sum(&export->meta, path, place, sum));
 }
 
 /* Weights are complete before config.json makes the folder a model. */
 static enum status write_export(struct export *export)
 {
   struct comm *comm = export->comm;
-  const bool leads = comm_rank(comm) == 0;
-  const int n = weights_count(export->model);
+  const bool leads = comm_rank(comm) == 0, adapters = export->adapters;
   enum status status =
-      safetensors_writer_open(comm, export->dir, export->options->type, n, export->shapes,
-                              export->options->most_bytes, &export->writer);
+      safetensors_writer_open(comm, export->dir, adapters ? "adapter_model" : "model",
+                              export->options->type, export->written, export->shapes,
+                              adapters ? INT64_MAX : export->options->most_bytes, &export->writer);
   if (status)
     return status;
-  status = checkpoint_load(comm, export->checkpoint, n, export->tensors, NULL)
-               ?: comm_agree(comm, leads ? pass_files(export) : STATUS_OK);
-  return safetensors_writer_close(export->writer, status)
-             ?: comm_agree(comm, leads ? write_config(export) : STATUS_OK);
+  status = read_tensors(export) ?: comm_agree(comm, leads ? pass_files(export) : STATUS_OK);
+  status = safetensors_writer_close(export->writer, status);
+  if (!status && leads)
+    status = adapters ? write_adapter_config(export) : write_config(export);
+  return comm_agree(comm, status);
+}
+
+static void say_export(const struct export *export)
+{
+  const struct model *model = export->model;
+  const int64_t trained = model->parameters - model->frozen;
+  log_info("%s: %s, %.1f M parameters as %s", export->dir,
+           export->adapters ? "adapters" : export->deck->model.arch,
+           (double)(export->adapters       ? trained
+                    : model->lora_rank > 0 ? model->frozen
+                                           : model->parameters) *
+               1e-6,
+           dtype_name(export->options->type));
+  if (model->lora_rank > 0 && !export->adapters)
+    log_info("adapters are merged into the base as it is stored%s%s",
+             deck_frozen(export->deck) ? ", not as training had it, in " : "",
+             deck_frozen(export->deck) ?: "");
+}
+
+static void free_export(struct export *export)
+{
+  for (int t = 0; export->targets && t < weights_count(export->model); t++) {
+    mem_free(export->targets[t].name);
+    mem_free(export->tensors[t].data);
+  }
+  mem_free(export->targets);
+  mem_free(export->tensors);
+  mem_free(export->shapes);
+  model_destroy(export->model);
+  checkpoint_meta_free(&export->meta);
 }
 
 enum status hf_convert_export(struct comm *comm, const struct deck *deck, const char *checkpoint,
@@ -408,12 +560,11 @@ enum status hf_convert_export(struct comm *comm, const struct deck *deck, const 
                           .checkpoint = checkpoint,
                           .dir = dir,
                           .options = options,
+                          .adapters = deck->lora.rank > 0 && !options->merge,
                           .lock = {.fd = -1}};
-  if (deck->lora.rank > 0)
-    return status_set(STATUS_UNSUPPORTED, "%s has adapters, which are not exported yet",
-                      checkpoint);
-  enum status status =
-      data_maker_find(comm, checkpoint, &export.maker) ?: comm_agree(comm, open_export(&export));
+  enum status status = data_maker_find(comm, checkpoint, &export.maker)
+      ?: checkpoint_read_meta(comm, checkpoint, &export.meta)
+      ?: comm_agree(comm, open_export(&export));
   if (!status) {
     status = write_export(&export);
     for (int i = 0; i < FILES && status && export.lock.made; i++)
@@ -421,10 +572,7 @@ enum status hf_convert_export(struct comm *comm, const struct deck *deck, const 
   }
   folder_unlock(dir, &export.lock);
   if (!status)
-    log_info("%s: %s, %.1f M parameters as %s", dir, deck->model.arch,
-             (double)export.model->parameters * 1e-6, dtype_name(options->type));
-  mem_free(export.tensors);
-  mem_free(export.shapes);
-  model_destroy(export.model);
+    say_export(&export);
+  free_export(&export);
   return status;
 }

@@ -14,10 +14,12 @@ struct hf_convert_options {
   const char *tokenizer; /* "bytes", or a folder with the model's tokenizer. "": that of the deck's
                             train.init or data.train, or bytes if the checkpoint records it */
   int64_t most_bytes;    /* of weights in one file */
+  bool merge;            /* of a checkpoint with adapters: the merged model */
+  const char *base;      /* of adapters; NULL or "": where the checkpoint says */
 };
-/* A folder that transformers loads, from a checkpoint whose deck is `deck`. A folder that already
- * holds a model is refused. config.json is written last. If the export fails, a folder that it made
- * is removed. If config.json and the folder lack a part of a complete model (tokenizer, token ids),
- * a warning names it. Collective. */
+/* A folder that transformers loads or, of adapters, PEFT, from a checkpoint whose deck is `deck`. A
+ * folder that already holds a model is refused. config.json is written last. If the export fails, a
+ * folder that it made is removed. If config.json and the folder lack a part of a complete model
+ * (tokenizer, token ids), a warning names it. Collective. */
 enum status hf_convert_export(struct comm *comm, const struct deck *deck, const char *checkpoint,
                               const char *dir, const struct hf_convert_options *options);

@@ -79,12 +79,15 @@ echo 'data: {batch: 256, micro_batch: 1}' > example.yaml
 model="model.layers=12 model.width=48 model.heads=12 model.context=64 model.vocab=257"
 mkdir models
 cp -r "$top_srcdir/tests/model/data/qwen2" models/qwen2.5-7b # has the name in the example
+mkdir adapters
+cp -r "$top_srcdir/tests/model/data/qwen2-lora" adapters/first
 llama="model.arch=llama model.ffn=96"
 sed -n "s/^ *Example: //p" keys | sed "s/^'//; s/'$//" > examples
 while read -r example; do
   case $example in
   train.freeze=* | model.rope_theta=* | model.kv_heads=* | model.tied=*) needs=$llama ;;
   train.frozen=*) needs="train.freeze=[*.bias]" ;;
+  lora.init=*) needs="train.init=models/qwen2.5-7b" ;;
   lora.targets=*) needs="lora.rank=4 $llama" ;;
   lora.alpha=* | lora.rslora=* | lora.base=*) needs=lora.rank=4 ;;
   model.head_width=*) needs="model.arch=qwen3 model.ffn=96" ;;
@@ -111,7 +114,11 @@ while read -r example; do
   tiers.*=* | transfer.*=* | optim.state=*) needs="tiers.params=host tiers.optimizer=host" ;;
   *) needs= ;;
   esac
-  case $example in train.init=*) needs= ;; *) needs="$model $needs" ;; esac
+  case $example in
+  train.init=*) needs= ;;
+  lora.init=*) ;;
+  *) needs="$model $needs" ;;
+  esac
   # shellcheck disable=SC2086 # words
   "$SLUICE" plan example.yaml ranks=8 $needs "$example" > plan.out 2>&1 ||
     { cat plan.out >&2; die "the example $example is refused"; }

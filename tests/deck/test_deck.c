@@ -36,8 +36,8 @@ TEST(test_impossible_combinations)
   rows_each("tests/deck/refused.txt", "loaded", check_refused);
 }
 
-static const char *const paths[] = {"run.dir", "train.init", "data.train", "data.val",
-                                    "tiers.nvme"};
+static const char *const paths[] = {"run.dir",    "train.init", "lora.init",
+                                    "data.train", "data.val",   "tiers.nvme"};
 enum { PATHS = sizeof paths / sizeof *paths };
 
 static void check_path(const char *given, const char *expected)
@@ -48,7 +48,8 @@ static void check_path(const char *given, const char *expected)
     snprintf(assignment, sizeof assignment, "%s=%s", paths[k], given);
     snprintf(sentence, sizeof sentence, "command line: %s is the path '%s', and %s", paths[k],
              given, expected);
-    const enum status status = deck_load(&deck, 1, (char *[]){assignment});
+    const int n = strcmp(paths[k], "lora.init") ? 1 : 2; /* which needs the other one */
+    const enum status status = deck_load(&deck, n, (char *[]){assignment, "train.init=base"});
     if (status != (strcmp(expected, "accepted") ? STATUS_USAGE : STATUS_OK))
       fail_msg("%s: %s", assignment, status ? status_text() : "accepted");
     if (status && !strchr(given, '\r'))

@@ -393,7 +393,7 @@ static char *write_changed(const char *model, const struct change *change, int64
     shapes[t] = (struct st_shape){.name = names[t], .ndim = tensor[t]->ndim};
     memcpy(shapes[t].shape, tensor[t]->shape, sizeof shapes[t].shape);
   }
-  must(safetensors_writer_open(comm, to, DTYPE_F32, n, shapes, most, &writer));
+  must(safetensors_writer_open(comm, to, "model", DTYPE_F32, n, shapes, most, &writer));
   for (int t = 0; t < n && comm_rank(comm) == 0; t++) {
     const struct layout_range all = {0, tensor[t]->elements};
     float *data = test_malloc((size_t)all.end * sizeof *data);

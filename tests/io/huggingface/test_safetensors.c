@@ -37,7 +37,8 @@ static enum status copy(const struct safetensors_folder *from, const char *to, e
     shapes[t] = (struct st_shape){.name = tensor->name, .ndim = tensor->ndim};
     memcpy(shapes[t].shape, tensor->shape, sizeof shapes[t].shape);
   }
-  enum status status = safetensors_writer_open(job, to, type, n, shapes, most_bytes, &writer);
+  enum status status =
+      safetensors_writer_open(job, to, "model", type, n, shapes, most_bytes, &writer);
   if (status)
     return status;
   float *data = test_malloc((size_t)piece * sizeof *data);
@@ -223,7 +224,8 @@ static enum status write_one(const char *name, enum dtype type, const float *dat
 {
   const struct st_shape shape = {.name = name, .ndim = 1, .shape = {n}};
   struct safetensors_writer *writer = NULL;
-  enum status status = safetensors_writer_open(job, dir, type, 1, &shape, 1 << 20, &writer);
+  enum status status =
+      safetensors_writer_open(job, dir, "model", type, 1, &shape, 1 << 20, &writer);
   if (status)
     return status;
   status = comm_agree(
@@ -262,21 +264,22 @@ TEST(misuse_of_the_writer_is_told)
   struct safetensors_writer *writer = NULL;
   assert_int_equal(write_one("a \"name\"", DTYPE_F32, data, 4), STATUS_INTERNAL);
   assert_int_equal(write_one("", DTYPE_F32, data, 4), STATUS_INTERNAL);
-  must(safetensors_writer_open(job, dir, DTYPE_F32, 1, &shape, 1 << 20, &writer));
+  must(safetensors_writer_open(job, dir, "model", DTYPE_F32, 1, &shape, 1 << 20, &writer));
   assert_int_equal(safetensors_writer_put(writer, 0, (struct layout_range){4, 7}, data),
                    STATUS_INTERNAL);
   if (is_root())
     must(safetensors_writer_put(writer, 0, (struct layout_range){1, 4}, data));
   must_fail(safetensors_writer_close(writer, STATUS_OK), STATUS_INTERNAL,
             "3 of 6 elements"); /* half of it was never written */
-  assert_int_equal(
-      safetensors_writer_open(job, "/proc/nowhere", DTYPE_F32, 1, &shape, 1 << 20, &writer),
-      STATUS_IO);
+  assert_int_equal(safetensors_writer_open(job, "/proc/nowhere", "model", DTYPE_F32, 1, &shape,
+                                           1 << 20, &writer),
+                   STATUS_IO);
   if (comm_ranks(job) > 1) {
     struct st_shape other = shape;
     other.shape[0] += comm_rank(job);
-    assert_int_equal(safetensors_writer_open(job, dir, DTYPE_F32, 1, &other, 1 << 20, &writer),
-                     STATUS_INPUT);
+    assert_int_equal(
+        safetensors_writer_open(job, dir, "model", DTYPE_F32, 1, &other, 1 << 20, &writer),
+        STATUS_INPUT);
   }
 }
 
