@@ -200,18 +200,20 @@ const char *base_place(const struct checkpoint_meta *meta, const struct deck *sa
                                                                                   : meta->base;
 }
 
-enum status base_check_place(struct comm *comm, const char *place, const char *path)
+enum status base_check_place(struct comm *comm, const char *place, const char *path,
+                             const char *key)
 {
-  const bool lost = comm_rank(comm) == 0 && *place && !file_exists(place);
-  return comm_agree(comm, lost ? status_set(STATUS_INPUT,
-                                            "%s has adapters of the base %s, which is not there: "
-                                            "set train.init to its new place",
-                                            path, place)
-                               : STATUS_OK);
+  enum status status = STATUS_OK;
+  if (comm_rank(comm) == 0 && *place && !file_exists(place))
+    status = status_set(STATUS_INPUT,
+                        "%s has adapters of the base %s, which is not there: set %s to its new "
+                        "place",
+                        path, place, key);
+  return comm_agree(comm, status);
 }
 
 enum status base_check_sum(const struct checkpoint_meta *meta, const char *path, const char *place,
-                           uint64_t sum)
+                           const char *key, uint64_t sum)
 {
   if (sum == meta->base_sum)
     return STATUS_OK;
@@ -221,9 +223,8 @@ enum status base_check_sum(const struct checkpoint_meta *meta, const char *path,
                       ", which this deck does not make: use the run.seed and the keys model.* of "
                       "its deck (sluice ckpt show)",
                       path, meta->seed);
-  return status_set(
-      STATUS_INPUT,
-      "%s is not the base that the adapters of %s were trained on (checksum %016" PRIx64
-      ", not %016" PRIx64 "): set train.init to that base",
-      place, path, sum, meta->base_sum);
+  return status_set(STATUS_INPUT,
+                    "%s is not the base that the adapters of %s were trained on (checksum "
+                    "%016" PRIx64 ", not %016" PRIx64 "): set %s to that base",
+                    place, path, sum, meta->base_sum, key);
 }

@@ -23,8 +23,9 @@ enum status base_read(const struct base *base, const char *path, uint64_t *sum);
  * another place than the checkpoint and its deck. */
 const char *base_place(const struct checkpoint_meta *meta, const struct deck *saved,
                        const char *path, const char *init);
-/* STATUS_INPUT if nothing is at `place`. Collective. */
-enum status base_check_place(struct comm *comm, const char *place, const char *path);
+/* STATUS_INPUT if nothing is at `place`. `key` names another place. Collective. */
+enum status base_check_place(struct comm *comm, const char *place, const char *path,
+                             const char *key);
 /* STATUS_INPUT if `sum` is not the checksum in the checkpoint `path`. Local. */
 enum status base_check_sum(const struct checkpoint_meta *meta, const char *path, const char *place,
-                           uint64_t sum);
+                           const char *key, uint64_t sum);

@@ -360,9 +360,9 @@ static enum status load_tensors(const struct job_state *state, const char *path,
 static enum status load_its_base(struct job *job, struct job_state *state, const char *path,
                                  const struct checkpoint_meta *meta, const char *place)
 {
-  return base_check_place(job->comm, place, path)
+  return base_check_place(job->comm, place, path, "train.init")
              ?: read_base(job, state, place)
-             ?: base_check_sum(meta, path, place, job->base_sum);
+             ?: base_check_sum(meta, path, place, "train.init", job->base_sum);
 }
 
 /* *base: it has adapters, and their base is there. */

@@ -499,9 +499,9 @@ static enum status read_tensors(const struct export *export)
   mem_free(list);
   if (status || !adapted || export->adapters)
     return status;
-  return base_check_place(comm, place, path)
+  return base_check_place(comm, place, path, "base")
              ?: base_read(&base, place, &sum)
-             ?: comm_agree(comm, base_check_sum(&export->meta, path, place, sum));
+             ?: comm_agree(comm, base_check_sum(&export->meta, path, place, "base", sum));
 }
 
 /* Weights are complete before config.json makes the folder a model. */

@@ -176,6 +176,11 @@ cmp narrow/model.safetensors once/model.safetensors || die "bf16 is not the roun
 # ----------------------------------------------------------------------------------------------
 fails 2 "first/ckpt/step-00000001.h5 has no adapters: leave out merge and base" \
   "$SLUICE" ckpt export first no merge=true
+fails 3 "has adapters of the base base, which is not there: set base to its new place" \
+  "$SLUICE" ckpt export whole no merge=true
+fails 3 "wide is not the base that the adapters of $(newest whole) were trained on (checksum" \
+  on 2 "$SLUICE" ckpt export whole no merge=true base=wide
+test ! -e no || die "a refused export leaves a folder"
 fails 2 "out holds a model already (adapter_config.json)" "$SLUICE" ckpt export tune out
 fails 2 "lora.rank is 4 (command line), but the adapters of $models/qwen2-lora have 5" \
   "$SLUICE" eval "$models/qwen2" "lora.init=$models/qwen2-lora" lora.rank=4 data.train=talks
