@@ -57,7 +57,8 @@ fi
 . "$(dirname "$0")/common.sh"
 need mpirun pgrep ps
 
-# draw SEED: a case, into ranks, strategy, tier, phase, victim, call, what and pause.
+# draw SEED: a case, into ranks, strategy, tier, phase, victim, call, what, pause and rank of
+# adapters.
 draw() {
   RANDOM=$(printf 'kill %s' "$1" | cksum | cut -d ' ' -f 1)
   random "$most"; ranks=$((drawn + 1))
@@ -96,13 +97,16 @@ draw() {
     test "$call" != open || drawn=$((drawn % 3))
     call=$call:$((drawn + 1)) ;;
   esac
+  random 4; adapters=0
+  test "$drawn" != 0 || adapters=3
 }
 
 settings() {
   keys=(run.device="$DEVICE" data.batch=$((2 * ranks)) checkpoint.every=2)
   keys+=(checkpoint.keep=9 shard.strategy="$strategy" tiers.preset="$tier")
   test $strategy != hybrid_shard || keys+=(shard.group=2)
-  whole=$out/whole/$ranks-$strategy-$tier
+  test $adapters = 0 || keys+=(lora.rank=$adapters)
+  whole=$out/whole/$ranks-$strategy-$tier-$adapters
 }
 
 # files DIR: the names of its files, without TensorBoard's, of which each start makes one.
@@ -241,9 +245,10 @@ one() {
   outcome=good
   test -z "$fault_seen" || outcome=$fault_seen
   find /dev/shm -mindepth 1 -delete
-  printf '{"kind":"kill","seed":%d,"ranks":%d,"strategy":"%s","tier":"%s","phase":"%s",'\
-'"victim":"%s","at":"%s","mpirun_hung":%s,"outcome":"%s","seconds":%.1f}\n' "$1" "$ranks" \
-    "$strategy" "$tier" "$phase" "$victim" "${call:+$what $call rank $held}" "${hung:-false}" \
+  printf '{"kind":"kill","seed":%d,"ranks":%d,"strategy":"%s","tier":"%s","adapters":%d,'\
+'"phase":"%s","victim":"%s","at":"%s","mpirun_hung":%s,"outcome":"%s","seconds":%.1f}\n' "$1" \
+    "$ranks" "$strategy" "$tier" "$adapters" "$phase" "$victim" "${call:+$what $call rank $held}" \
+    "${hung:-false}" \
     "$(printf %s "$outcome" | tr '"\\\n' "'/ ")" \
     "$(echo "$EPOCHREALTIME $begun" | awk '{ print $1 - $2 }')" >> "$out/kills.jsonl"
   if test "$outcome" = good; then
