@@ -40,14 +40,14 @@ static _Atomic double recovery_s;
 static _Atomic bool pauses;
 static const struct comm_transport_ops *mpi;
 
-static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
-                            int64_t bytes, bool varying, void *received)
+static enum status exchange(struct comm_group *group, struct lane *lane,
+                            const struct comm_messages *messages)
 {
   if (atomic_exchange(&pauses, false)) {
     atomic_store(&recovery_s, clock_s() + 9);
     clock_sleep_until(atomic_load(&recovery_s));
   }
-  return mpi->exchange(group, lane, sent, bytes, varying, received);
+  return mpi->exchange(group, lane, messages);
 }
 
 static enum status check_link(struct comm_group *group)
