@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "config.h"
 #include "fixture.h"
+#include "job/private.h"
 #include "job/search.h"
 #include "tests/rows.h"
 

@@ -432,12 +432,6 @@ static void check_depth(const struct point *point)
   }
 }
 
-static int64_t room_of_backward(const struct plan *plan, int unit)
-{
-  const struct instr *backward = &plan->instr[fixture_find(plan, OP_BACKWARD, unit, -1)];
-  return plan->buffer[backward->use[BACKWARD_WORK].buffer].bytes;
-}
-
 TEST(the_device_does_not_grow_with_depth)
 {
   for (int prefetch = 0; prefetch < 4; prefetch++)

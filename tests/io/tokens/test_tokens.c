@@ -448,24 +448,24 @@ TEST(test_head)
                             .part_tokens = {200000},
                             .documents = 30000,
                             .untrained = 9};
-  unsigned char *data[3]; /* tokens, documents, mask */
+  unsigned char *part[3]; /* tokens, documents, mask */
   uint32_t head[4];
   if (!root)
     return;
   must(file_make_folders(dir));
   for (int i = 0; i < 3; i++)
-    must(mem_new(MEM_DATA, 800000, &data[i]));
+    must(mem_new(MEM_DATA, 800000, &part[i]));
   for (int i = 0; i < 4; i++) {
     if (i > 0)
-      data[i - 1][7]++;
-    must(shard_write(shard, &info, "source", data[0], (uint64_t *)data[1], data[2]));
+      part[i - 1][7]++;
+    must(shard_write(shard, &info, "source", part[0], (uint64_t *)part[1], part[2]));
     must(shard_read(shard, &info));
     head[i] = info.head_crc32;
     for (int k = 0; k < i; k++)
       assert_int_not_equal(head[k], head[i]);
   }
   for (int i = 0; i < 3; i++)
-    mem_free(data[i]);
+    mem_free(part[i]);
   folder_remove(dir);
 }
 
