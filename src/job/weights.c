@@ -365,6 +365,18 @@ static enum status load_its_base(struct job *job, struct job_state *state, const
              ?: base_check_sum(meta, path, place, "train.init", job->base_sum);
 }
 
+/* Another factor makes another model of the same adapters. */
+static enum status check_scale(const struct job *job, const char *path, const struct deck *saved)
+{
+  const double before = deck_lora_scale(saved), now = deck_lora_scale(job->deck);
+  if (saved->lora.rank == 0 || before == now)
+    return STATUS_OK;
+  return status_usage("%s has adapters whose product is multiplied by %g, and lora.rank, "
+                      "lora.alpha and lora.rslora of this deck make it %g: set the keys lora.* of "
+                      "its deck (sluice ckpt show)",
+                      path, before, now);
+}
+
 /* *base: it has adapters, and their base is there. */
 static enum status look_at(const struct job *job, const char *path,
                            const struct checkpoint_meta *meta, bool moments,
@@ -372,7 +384,8 @@ static enum status look_at(const struct job *job, const char *path,
 {
   struct deck saved = {0};
   enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL)
-                           ?: check_saved_deck(job, path, &saved);
+                           ?: check_saved_deck(job, path, &saved)
+                           ?: check_scale(job, path, &saved);
   if (!status && moments)
     status = residuals_of(&saved, meta, residuals);
   if (!status && meta->base_sum) {

@@ -85,6 +85,13 @@ same coded again
 # Refusals.
 fails 2 "has adapters, which lora.rank (default) = 0 would leave out" \
   "$SLUICE" train tiny.yaml run.dir=other2 train.init="$(newest whole)"
+for keys in "run.dir=none train.init=$(newest whole) lora.alpha=4" \
+  "run.dir=none train.init=$(newest whole) lora.rslora=true" \
+  "run.dir=half lora.alpha=6.5 run.steps=9 --resume auto"; do
+  # shellcheck disable=SC2086 # several keys
+  fails 2 "has adapters whose product is multiplied by 2, and lora.rank, lora.alpha and" \
+    "$SLUICE" train tiny.yaml $lora $keys
+done
 for keys in "lora.rank=4 lora.base=fp32" "$lora lora.targets=[*c_fc*]" ""; do
   fails 2 "other adapters than lora.rank and lora.targets" \
     "$SLUICE" train tiny.yaml run.dir=half $keys run.steps=9 --resume auto
