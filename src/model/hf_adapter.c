@@ -157,6 +157,18 @@ static bool is_known(const char *key)
   return false;
 }
 
+/* With other initial values (PiSSA, OLoRA, CorDA, LoftQ) the base lacks what A and B had then. */
+static void check_start(struct json_node start)
+{
+  static const char *const harmless[] = {"gaussian", "eva", "orthogonal"};
+  bool known = !json_is_string(start.value);
+  for (size_t i = 0; i < sizeof harmless / sizeof *harmless && !known; i++)
+    known = !strcmp(json_string_value(start.value), harmless[i]);
+  if (!known)
+    json_fail(start, "changes the base: save the adapters by PEFT with "
+                     "path_initial_model_for_weight_conversion");
+}
+
 static void check_keys(struct json_node root)
 {
   for (struct json_node node = json_first(root); json_more(node); node = json_next(node)) {
@@ -207,12 +219,18 @@ enum status hf_adapter_read(const char *path, struct hf_adapter *out)
                          type = json_find(root, "peft_type"),
                          dropout = json_find_set(root, "lora_dropout"),
                          rslora = json_find_set(root, "use_rslora"),
+                         start = json_find_set(root, "init_lora_weights"),
+                         alpha = json_find(root, "lora_alpha"),
                          base = json_find_set(root, "base_model_name_or_path");
   *out = (struct hf_adapter){.rank = json_get_whole(json_find(root, "r"), 1, 1 << 16),
-                             .alpha = json_get_real(json_find(root, "lora_alpha")),
+                             .alpha = json_get_real(alpha),
                              .rslora = rslora.value && json_get_bool(rslora)};
   if (strcmp(json_get_text(type), "LORA") != 0)
     json_fail(type, "is not LORA");
+  if (out->alpha <= 0)
+    json_fail(alpha, "is not above 0");
+  if (start.value)
+    check_start(start);
   check_keys(root);
   read_targets(json_find(root, "target_modules"), out);
   snprintf(out->base, sizeof out->base, "%s", base.value ? json_get_text(base) : "");

@@ -209,6 +209,8 @@ s/"modules_to_save": null/"modules_to_save": ["lm_head"]/|modules_to_save is set
 s/"rank_pattern": {}/"rank_pattern": {"q_proj": 2}/|rank_pattern is set
 s/"layers_to_transform": null/"layers_to_transform": [0]/|layers_to_transform is set
 s/"use_rslora": true/"use_rslora": true, "novel_scale": 2/|novel_scale is set
+s/"init_lora_weights": true/"init_lora_weights": "pissa_niter_4"/|init_lora_weights changes the base
+s/"lora_alpha": 2/"lora_alpha": 0/|lora_alpha is not above 0
 s/"LORA"/"IA3"/|peft_type is not LORA
 s/"r": 5/"r": 0/|r is
 s/"q_proj"/"q_pro"/|lora.targets: no parameter of this model is named "*.q_pro.weight"
