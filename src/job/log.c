@@ -244,10 +244,10 @@ static void log_groups(const struct job *job)
 }
 
 /* Adapters need about ten times the rate that suits all parameters, which is 1e-5 to 1e-4 for AdamW
- * (Schulman et al. 2025, "LoRA Without Regret"). */
+ * (Schulman et al. 2025, "LoRA Without Regret"), and 5e-7 to 1e-6 for preferences. */
 static void log_rate(const struct deck *deck)
 {
-  static const double usual = 1e-4;
+  const double usual = deck->train.objective == OBJECTIVE_DPO ? 5e-6 : 1e-4;
   const bool adamw = deck->optim.name == OPTIM_adamw || deck->optim.name == OPTIM_adamw8bit;
   if (deck->lora.rank > 0 && adamw && deck->optim.lr < usual)
     log_info("optim.lr (%s) is %g, a rate for training all parameters: adapters usually need ten "

@@ -82,6 +82,13 @@ for row in "lora.rank=2 optim.lr=0.03" "train.freeze=[*wte*,*wpe*]"; do
   rm -r part
 done
 
+for lr in 1e-5 1e-6; do
+  train 1 $lr $dpo lora.rank=2 optim.lr=$lr run.steps=1
+done
+grep -q "adapters usually need ten times that of full training, 5e-06 or more" 1e-6.log ||
+  die "a low rate is not questioned"
+grep "adapters usually need" 1e-5.log && die "1e-5 is no low rate"
+
 # The reference is a file of the run. Another one, and none, are refused, and eval makes it again.
 # Validation finds it there, or computes it. An untrained model is its own reference.
 h5dump whole/reference.h5 > first.dump
