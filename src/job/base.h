@@ -16,7 +16,7 @@ struct base {
 };
 /* Fills the tensors from `path`: a folder, a checkpoint without adapters, or "" for initial values.
  * *sum is the checksum if the model has adapters, else 0. It depends neither on ranks nor on the
- * kind of source, and any changed element changes it. Collective. */
+ * kind of source. A change of one element always changes it. Collective. */
 enum status base_read(const struct base *base, const char *path, uint64_t *sum);
 
 /* Where the base of a checkpoint with adapters is: `init`, the deck's train.init, if it names
