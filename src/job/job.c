@@ -118,10 +118,11 @@ int64_t job_planned_bytes(const struct job *job)
 /* Of a step: forward, and backward twice that. Gradients of frozen weights are not computed. */
 static double pass_flops(const struct model *model, struct model_shape s)
 {
-  const double block = model->ops->block_flops(model, s), head = model->ops->head_flops(model, s);
+  const double block = model->ops->block_flops(model, s), head = model->ops->head_flops(model, s),
+               weights = block - model->ops->attention_flops(model, s);
   double frozen = (1 - model_trained_share(model, model->head)) * head;
   for (int b = 0; b < model->blocks; b++)
-    frozen += (1 - model_trained_share(model, model_unit_of(model, b))) * block;
+    frozen += (1 - model_trained_share(model, model_unit_of(model, b))) * weights;
   return 3 * (model->blocks * block + head) - frozen;
 }
 
@@ -129,9 +130,9 @@ double job_step_flops(const struct job *job, int64_t tokens, double squares)
 {
   const struct model_shape micro = {job->shape.micro_batch, job->shape.sequence, 0},
                            all = {1, tokens, squares};
-  return squares > 0 ? pass_flops(job->model, all)
-                     : pass_flops(job->model, micro) * (double)job->shape.micros *
-                           comm_ranks(job->comm);
+  return squares > 0
+             ? pass_flops(job->model, all)
+             : pass_flops(job->model, micro) * (double)job->shape.micros * comm_ranks(job->comm);
 }
 
 /* Collective. */

@@ -418,16 +418,22 @@ static double pairs(struct model_shape s, double window)
 }
 
 /* The mean over the blocks, of which some may have a window. */
-static double block_flops(const struct model *model, struct model_shape s)
+static double attention_flops(const struct model *model, struct model_shape s)
 {
   const struct model_config *c = &model->config;
+  double B = (double)s.B, L = (double)c->layers, open = (double)c->window_from;
+  double seen = (open * pairs(s, 0) + (L - open) * pairs(s, (double)c->window)) / L;
+  return 4 * B * seen * (double)sizes_of(model, s).heads; /* q k^T and p v */
+}
+
+static double block_flops(const struct model *model, struct model_shape s)
+{
   const struct sizes n = sizes_of(model, s);
-  double B = (double)s.B, T = (double)s.T, L = (double)c->layers, open = (double)c->window_from;
+  double B = (double)s.B, T = (double)s.T, L = (double)model->config.layers;
   double adapters = model->lora_rank > 0 ? (double)(model->parameters - model->frozen) / L : 0;
   double projections =
       2 * B * T * ((double)n.C * (double)(n.qkv + n.heads + n.up + n.F) + adapters);
-  double seen = (open * pairs(s, 0) + (L - open) * pairs(s, (double)c->window)) / L;
-  return projections + 4 * B * seen * (double)n.heads; /* q k^T and p v */
+  return projections + attention_flops(model, s);
 }
 
 struct block {
@@ -771,6 +777,7 @@ static enum status block_backward(const struct model_call *call)
 const struct model_ops decoder_ops = {.saved_bytes = saved_bytes,
                                       .work_bytes = work_bytes,
                                       .block_flops = block_flops,
+                                      .attention_flops = attention_flops,
                                       .head_flops = head_flops,
                                       .embed = embedding_forward,
                                       .block_forward = block_forward,

@@ -164,8 +164,10 @@ struct model_ops {
                        struct model_shape s, enum model_work what, int threads);
   /* floating-point operations (2 per multiply-add) in matrix products of one micro-batch: forward
    * pass of one block, and of the head. The gradient by the input takes as many, and so do those
-   * of all weights (model_trained_share()). */
+   * of all weights (model_trained_share()). attention_flops: those of a block without weights,
+   * whose backward pass takes twice as many whatever is trained. */
   double (*block_flops)(const struct model *model, struct model_shape s);
+  double (*attention_flops)(const struct model *model, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);
 
   /* x_out [R, C] = embedding of batch.tokens. Without batch.positions, the first token of each

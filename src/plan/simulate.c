@@ -229,8 +229,10 @@ double flops_block(const struct pricing *p)
 /* With respect to the input, and to the parameters if there are gradients of them. */
 double flops_backward(const struct pricing *p)
 {
-  const double share = model_trained_share(p->plan->input.model, p->instr->unit);
-  return (1 + has(p, BACKWARD_GRADS) * share) * flops_block(p);
+  const struct model *model = p->plan->input.model;
+  const double block = flops_block(p), attention = model->ops->attention_flops(model, shape_of(p)),
+               share = has(p, BACKWARD_GRADS) ? model_trained_share(model, p->instr->unit) : 0;
+  return 2 * block - (1 - share) * (block - attention);
 }
 
 static double head_flops(const struct pricing *p)

@@ -242,6 +242,7 @@ TEST(test_flops)
          head = 2.0 * 1024 * 768 * 50257;
   assert_true(model->ops->block_flops(model, s) == block);
   assert_true(model->ops->head_flops(model, s) == head);
+  assert_true(model->ops->attention_flops(model, s) == 4.0 * 2 * 2 * (256.0 * 256 / 2) * 768);
   const struct model_shape documents = {.B = 4, .T = 256, .squares = 200.0 * 200 + 40 * 40};
   assert_true(block - model->ops->block_flops(model, documents) ==
               4.0 * 2 * 2 * (256.0 * 256 - 200.0 * 200 - 40 * 40) / 2 * 768);

@@ -46,6 +46,11 @@ static double block_flops(const struct model *model, struct model_shape s)
   return 24.0 * (double)(s.B * s.T * model->config.width * model->config.width);
 }
 
+static double attention_flops(const struct model *model, struct model_shape s)
+{
+  return block_flops(model, s) / 2;
+}
+
 static double head_flops(const struct model *model, struct model_shape s)
 {
   return 2.0 * (double)(s.B * s.T * model->config.width * model->config.vocab);
@@ -56,6 +61,7 @@ static const struct model_ops ops = {
     .work_bytes = work_bytes,
     .cache_bytes = cache_bytes,
     .block_flops = block_flops,
+    .attention_flops = attention_flops,
     .head_flops = head_flops,
 };
 
