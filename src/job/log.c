@@ -245,7 +245,7 @@ static void log_groups(const struct job *job)
 
 /* Adapters need about ten times the rate that suits all parameters, which is 1e-5 to 1e-4 for AdamW
  * (Schulman et al. 2025, "LoRA Without Regret"), and 5e-7 to 1e-6 for preferences. */
-static void log_rate(const struct deck *deck)
+static void log_adapters(const struct deck *deck)
 {
   const double usual = deck->train.objective == OBJECTIVE_DPO ? 5e-6 : 1e-4;
   const bool adamw = deck->optim.name == OPTIM_adamw || deck->optim.name == OPTIM_adamw8bit;
@@ -253,6 +253,8 @@ static void log_rate(const struct deck *deck)
     log_info("optim.lr (%s) is %g, a rate for training all parameters: adapters usually need ten "
              "times that of full training, %g or more",
              options_where(deck->set, "optim.lr"), deck->optim.lr, usual);
+  if (deck->lora.rank > 0 && !*deck->train.init)
+    log_info("the base of the adapters is random, because train.init is empty");
 }
 
 /* The transport, cores and libraries are facts of the machine, for log.txt. */
@@ -283,7 +285,7 @@ static void log_job(const struct job *job, enum job_use use)
     log_info("units are updated as soon as their gradients are complete");
   log_codecs(job, plan);
   if (trains)
-    log_rate(job->deck);
+    log_adapters(job->deck);
 }
 
 void job_log(const struct job *job, enum job_use use)

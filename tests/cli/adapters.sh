@@ -83,6 +83,9 @@ done
 # --- a random base is that of deck and seed
 # ------------------------------------------------------
 train 3 random $lora run.steps=3
+grep -q '^the base of the adapters is random, because train.init is empty$' random.log ||
+  die "a random base is not named"
+grep "adapters is random" whole.log && die "this base is not random"
 case $(base_of "$(newest random)") in
 "initial values, checksum "*) ;;
 *) die "no random base" ;;
