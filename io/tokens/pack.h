@@ -14,9 +14,6 @@
 
 enum { PACK_WINDOW = 8192 };
 
-/* With pairs, rows 2k and 2k + 1 hold the chosen and the rejected conversation of a pair, and
- * nothing else. An epoch has the pairs in an order of its own. */
-
 /* What happens to documents with more positions than a row. */
 enum pack_long {
   PACK_CUT,  /* the first positions make a row */
@@ -27,8 +24,9 @@ enum pack_long {
 struct pack_config {
   int64_t row; /* positions */
   enum pack_long over;
-  bool pairs;    /* PACK_DROP leaves out both of a pair; otherwise one that is longer than a row is
-                    refused */
+  bool pairs;    /* rows 2k and 2k + 1 hold the chosen and the rejected conversation of a pair, and
+                    nothing else. An epoch has the pairs in an order of its own. PACK_DROP leaves
+                    out both of a pair; otherwise one that is longer than a row is refused */
   bool in_order; /* documents and rows are not shuffled */
   uint64_t seed;
   int source; /* of a mixture */

@@ -411,9 +411,10 @@ static void say_rows(const struct opening *from, const struct pack_facts *facts)
   static const char *const done[] = {"cut", "left out", "split"};
   const bool pairs = from->deck->train.objective == OBJECTIVE_DPO;
   const double share = (double)facts->filled / (double)(facts->rows * from->sequence);
-  log_info("%s: %lld documents packed into %lld rows of %lld, %.1f %% filled", from->dir,
-           (long long)facts->documents, (long long)facts->rows, (long long)from->sequence,
-           100 * share);
+  log_info("%s: %lld %s %lld rows of %lld, %.1f %% filled", from->dir,
+           (long long)(pairs ? facts->documents / 2 : facts->documents),
+           pairs ? "pairs, in" : "documents packed into", (long long)facts->rows,
+           (long long)from->sequence, 100 * share);
   if (pairs && facts->rows < facts->documents)
     log_warn("%s: %lld pair%s left out, because a conversation is longer than a row of %lld "
              "(data.long=drop) or has one token",

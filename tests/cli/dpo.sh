@@ -33,6 +33,7 @@ train 1 whole $dpo
 value loss whole | awk '{ d = $1 - log(2); exit !(d * d < 1e-30) }' || die "the first loss"
 test "$(value accuracy whole) $(value margin whole) $(value pairs whole)" = "0 0 6" ||
   die "the first step"
+grep -q '^pairs: 48 pairs, in 96 rows of 32, ' whole.log || { cat whole.log >&2; die "rows"; }
 awk -v m="$(value margin whole 6)" 'BEGIN { exit !(m > 0) }' || die "no margin is learned"
 grep -q '^step 6: validation loss .*, accuracy .*, margin .* ([0-9]* pairs, ' whole.log ||
   { cat whole.log >&2; die "validation"; }
