@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/huggingface/safetensors.h"
@@ -281,6 +282,17 @@ static enum status take_adapter(const struct hf_adapter *adapter, struct deck *d
   return status;
 }
 
+/* PEFT stores a name alone, so only a difference can be said. */
+static void warn_of_base(const struct hf_adapter *adapter, const struct deck *deck)
+{
+  const char *there = strrchr(adapter->base, '/'), *here = strrchr(deck->train.init, '/');
+  there = there ? there + 1 : adapter->base;
+  here = here ? here + 1 : deck->train.init;
+  if (*there && *here && strcmp(there, here) != 0)
+    log_warn("the adapters of %s are of %s, and train.init is %s: is it the same model?",
+             deck->lora.init, adapter->base, deck->train.init);
+}
+
 /* Rank 0 reads the file. */
 static enum status resolve_adapters(struct comm *comm, struct deck *deck)
 {
@@ -290,6 +302,8 @@ static enum status resolve_adapters(struct comm *comm, struct deck *deck)
     return STATUS_OK;
   if (comm_rank(comm) == 0)
     status = hf_adapter_read(file_path(deck->lora.init, "adapter_config.json").text, &adapter);
+  if (!status && comm_rank(comm) == 0)
+    warn_of_base(&adapter, deck);
   return comm_agree(comm, status)
              ?: comm_broadcast(comm, &adapter, sizeof adapter, 0)
              ?: comm_agree(comm, take_adapter(&adapter, deck));

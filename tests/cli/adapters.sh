@@ -227,3 +227,8 @@ sed -i 's/"lora_dropout": 0.0/"lora_dropout": 0.1/' dropped/adapter_config.json
 "$SLUICE" generate "$models/qwen2" lora.init=dropped ids=[1] tokens=1 > out.txt 2>&1
 grep -q "lora_dropout is 0.1, and Sluice trains without dropout" out.txt || {
   cat out.txt >&2; die "no warning of dropout"; }
+! grep "is it the same model" out.txt || die "it is the same model"
+sed -i 's,"qwen2"$,"Qwen/Qwen2-7B",; s,"qwen2"\,,"Qwen/Qwen2-7B"\,,' dropped/adapter_config.json
+"$SLUICE" generate "$models/qwen2" lora.init=dropped ids=[1] tokens=1 > out.txt 2>&1
+grep -q "of dropped are of Qwen/Qwen2-7B, and train.init is .*/qwen2: is it the same" out.txt || {
+  cat out.txt >&2; die "no warning of another base"; }
