@@ -608,11 +608,12 @@ struct counts {
   int n, local, ranks[MOST_RANKS];
 };
 
-/* Sequences of a batch that `ranks` ranks can share; 0: none. */
+/* Sequences of a batch that `ranks` ranks can share; 0: none. The two of a pair stay together. */
 static int64_t batch_for(const struct search *job, int ranks)
 {
   const struct deck *deck = job->deck;
-  const int64_t micro = deck->data.micro_batch > 0 ? deck->data.micro_batch : 1,
+  const int64_t least = deck->train.objective == OBJECTIVE_DPO ? 2 : 1,
+                micro = deck->data.micro_batch > 0 ? deck->data.micro_batch : least,
                 each = micro * ranks;
   if (job->use == JOB_EVAL || job->use == JOB_GENERATE || deck->data.batch % each == 0)
     return deck->data.batch;
