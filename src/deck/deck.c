@@ -203,7 +203,7 @@ const struct option deck_table[] = {
      .text = "Alpha of adapters. 0: twice the rank, as in most recipes. PEFT's own default is 8."},
     {KEY(STRINGS, lora.targets, "[]"), .example = "[model.layers.*.q_proj.weight]",
      .text = "Weight matrices that get adapters. Items are as in train.freeze, and name matrices "
-             "of blocks. Empty: all of these."},
+             "of blocks. Empty: all weight matrices of blocks."},
     {KEY(BOOL, lora.rslora, "false"), .effect = EFFECT_MATH,
      .text = "Divide alpha by the square root of the rank (rsLoRA)."},
     {CHOICE(lora.base, "bf16", frozen_types), .effect = EFFECT_MATH,
