@@ -193,11 +193,20 @@ enum status base_read(const struct base *base, const char *path, uint64_t *sum)
 
 /* --- the base of a checkpoint -------------------------------------------- */
 
+/* A project may have moved as a whole, so the words of its deck may still be right. */
+static const char *place_of(const struct checkpoint_meta *meta, const struct deck *saved)
+{
+  const char *typed = saved->train.init;
+  const size_t bytes = strlen(typed), all = strlen(meta->base);
+  const bool same = bytes > 0 && bytes <= all && !strcmp(meta->base + all - bytes, typed);
+  return same && !file_exists(meta->base) && file_exists(typed) ? typed : meta->base;
+}
+
 const char *base_place(const struct checkpoint_meta *meta, const struct deck *saved,
                        const char *path, const char *init)
 {
-  return *init && strcmp(init, path) != 0 && strcmp(init, saved->train.init) != 0 ? init
-                                                                                  : meta->base;
+  const bool named = *init && strcmp(init, path) != 0 && strcmp(init, saved->train.init) != 0;
+  return named ? init : place_of(meta, saved);
 }
 
 enum status base_check_place(struct comm *comm, const char *place, const char *path,

@@ -1,6 +1,7 @@
 /* Matches tensors of a file with parameters, and refuses what is missing or superfluous. */
 #include "job/weights.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -255,11 +256,13 @@ static void tell_residuals(const struct job *job, const char *path,
                    : "one rank sends nothing and leaves them out");
 }
 
-/* The job's base is at `path`. */
+/* The job's base is at `path`. It is kept as an absolute path, because checkpoints are read from
+ * any folder. */
 static enum status read_base(struct job *job, struct job_state *state, const char *path)
 {
   const struct base base = {job->comm, job->model, state, 0, state->tensor};
-  char *const name = mem_strdup(path);
+  char place[PATH_MAX];
+  char *const name = mem_strdup(*path && realpath(path, place) ? place : path);
   mem_free(job->base);
   job->base = name;
   return comm_agree(job->comm, name ? STATUS_OK : STATUS_MEMORY)

@@ -405,8 +405,7 @@ static enum status write_config(const struct export *export)
 
 static const char *base_of(const struct export *export)
 {
-  return export->options->base && *export->options->base ? export->options->base
-                                                         : export->meta.base;
+  return base_place(&export->meta, export->deck, export->checkpoint, export->options->base ?: "");
 }
 
 static enum status write_adapter_config(const struct export *export)

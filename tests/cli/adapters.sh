@@ -24,7 +24,7 @@ train 2 whole $lora train.init=base
 test "$(grep -c '^model/' show.out)" = 16 || { cat show.out >&2; die "not 8 pairs of adapters"; }
 if grep '^[a-z_]*/' show.out | grep -v lora_; then die "the base is in the checkpoint"; fi
 sum=$(base_of "$(newest whole)")
-sum=${sum#base, checksum }
+sum=${sum#"$PWD"/base, checksum }
 test ${#sum} = 16 || die "no checksum: $sum"
 
 # Each row: ranks, another place of the same base, and keys.
@@ -32,7 +32,7 @@ while read -r ranks init keys; do
   rm -rf other
   # shellcheck disable=SC2086 # several keys
   train "$ranks" other $lora run.steps=1 train.init="$init" $keys
-  test "$(base_of "$(newest other)")" = "$init, checksum $sum" ||
+  test "$(base_of "$(newest other)")" = "$PWD/$init, checksum $sum" ||
     die "$ranks $init $keys: $(base_of "$(newest other)")"
 done << END
 1 base.h5
@@ -50,13 +50,23 @@ cp -r half moved
 train 2 half $lora train.init=base --resume auto
 same whole half
 value=$(loss 1 "$(newest whole)")
-mv base elsewhere
-fails 3 "has adapters of the base base, which is not there: set train.init to its new place" \
+# From another folder, and after a move of all that the deck names.
+mkdir there
+test "$(cd there && loss 1 "$(newest ../whole)" data.train=../data)" = "$value" ||
+  die "another loss in another folder"
+cp -r whole there/
+mv base there/
+test "$(cd there && loss 1 "$(newest whole)" data.train=../data)" = "$value" ||
+  die "another loss after a move"
+mv there/base elsewhere
+rm -r there
+fails 3 "has adapters of the base $PWD/base, which is not there: set train.init to its new place" \
   "$SLUICE" train tiny.yaml run.dir=moved $lora train.init=base --resume auto
 fails 3 "which is not there" on 2 "$SLUICE" eval "$(newest whole)"
 train 2 moved $lora train.init=elsewhere --resume auto
 same whole moved
-test "$(base_of "$(newest moved)")" = "elsewhere, checksum $sum" || die "the new place is not kept"
+test "$(base_of "$(newest moved)")" = "$PWD/elsewhere, checksum $sum" ||
+  die "the new place is not kept"
 for ranks in 1 3; do
   test "$(loss $ranks "$(newest whole)" train.init=elsewhere)" = "$value" || die "another loss"
 done
@@ -64,7 +74,8 @@ test "$(loss 2 "$(newest whole)" train.init=base.h5)" = "$value" || die "another
 
 # A run that begins from adapters has their base.
 train 2 again $lora train.init="$(newest moved)" run.steps=1 optim.lr=0
-test "$(base_of "$(newest again)")" = "elsewhere, checksum $sum" || die "the base is another one"
+test "$(base_of "$(newest again)")" = "$PWD/elsewhere, checksum $sum" ||
+  die "the base is another one"
 test "$(loss 1 "$(newest again)")" = "$value" || die "it does not begin from the adapters"
 
 # The last bit of the first element, and of the last one.
@@ -132,7 +143,8 @@ for model in gpt2 qwen2; do
     sed 's/,$//' "$models/$model-lora/adapter_config.json" > theirs
     sed 's/,$//; /base_model_name_or_path/d' out/adapter_config.json > ours
     if grep -v -x -F -f theirs ours; then die "PEFT has no such line"; fi
-    grep -q "\"base_model_name_or_path\": \"$models/$model\"" out/adapter_config.json ||
+    base=$(realpath "$models/$model")
+    grep -q "\"base_model_name_or_path\": \"$base\"" out/adapter_config.json ||
       die "the base has no name"
     score "$(newest tune)" > adapted.loss
     score merged > merged.loss
@@ -179,7 +191,7 @@ cmp narrow/model.safetensors once/model.safetensors || die "bf16 is not the roun
 # ----------------------------------------------------------------------------------------------
 fails 2 "first/ckpt/step-00000001.h5 has no adapters: leave out merge and base" \
   "$SLUICE" ckpt export first no merge=true
-fails 3 "has adapters of the base base, which is not there: set base to its new place" \
+fails 3 "has adapters of the base $PWD/base, which is not there: set base to its new place" \
   "$SLUICE" ckpt export whole no merge=true
 fails 3 "wide is not the base that the adapters of $(newest whole) were trained on (checksum" \
   on 2 "$SLUICE" ckpt export whole no merge=true base=wide
