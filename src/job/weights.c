@@ -329,10 +329,14 @@ static enum status start_adapters(const struct job_state *state)
   return status;
 }
 
-/* From a base. */
-static enum status load_base(struct job *job, const char *path)
+/* From a base. `fresh`: adapters may be new. */
+static enum status load_base(struct job *job, const char *path, bool fresh)
 {
   struct job_state *state = NULL;
+  if (!fresh && job->model->lora_rank > 0 && !*job->deck->lora.init)
+    return status_usage("%s has no adapters, and new ones (lora.rank, %s) change nothing: leave "
+                        "out the keys lora.*, or name adapters by lora.init",
+                        path, options_where(job->deck->set, "lora.rank"));
   enum status status = comm_agree(job->comm, job_state_open(job, false, false, true, &state))
       ?: read_base(job, state, path)
       ?: comm_agree(job->comm, start_adapters(state) ?: job_state_commit(state))
@@ -399,7 +403,8 @@ static enum status look_at(const struct job *job, const char *path,
   return status;
 }
 
-static enum status load_checkpoint(struct job *job, const char *path, bool moments, bool *damaged)
+static enum status load_checkpoint(struct job *job, const char *path, bool moments, bool fresh,
+                                   bool *damaged)
 {
   struct checkpoint_meta meta = {0};
   struct job_state *state = NULL;
@@ -409,7 +414,7 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
   *damaged = status != STATUS_OK;
   status = status ?: comm_agree(job->comm, look_at(job, path, &meta, moments, &saved, &base));
   if (!status && !base && !moments) {
-    status = load_base(job, path);
+    status = load_base(job, path, fresh);
   } else if (!status) {
     status = comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
                                            : job_state_open(job, false, false, true, &state))
@@ -426,7 +431,7 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
   return status;
 }
 
-enum status weights_load(struct job *job, const char *path)
+static enum status load(struct job *job, const char *path, bool fresh)
 {
   int64_t other = comm_rank(job->comm) == 0 && *path && !model_source_is_folder(path);
   if (*path)
@@ -435,19 +440,24 @@ enum status weights_load(struct job *job, const char *path)
   if (status)
     return status;
   bool damaged;
-  return other ? load_checkpoint(job, path, false, &damaged) : load_base(job, path);
+  return other ? load_checkpoint(job, path, false, fresh, &damaged) : load_base(job, path, fresh);
+}
+
+enum status weights_load(struct job *job, const char *path)
+{
+  return load(job, path, false);
 }
 
 enum status weights_resume(struct job *job, const char *path, bool *damaged)
 {
   watchdog_start(job->start, "reading %s", path);
-  return load_checkpoint(job, path, true, damaged);
+  return load_checkpoint(job, path, true, false, damaged);
 }
 
 enum status weights_start(struct job *job)
 {
   const char *init = job->deck->train.init;
-  const enum status status = weights_load(job, init);
+  const enum status status = load(job, init, true);
   if (!status && *init)
     log_info("weights from %s", init);
   return status;

@@ -6,8 +6,8 @@
 #include "job/job.h"
 
 /* Fill the parameters of a job at rest from a folder or a checkpoint. Each rank reads only its own
- * part. The error names a missing, misshapen or unknown tensor, and a checkpoint of another model.
- * Collective. */
+ * part. The error names a missing, misshapen or unknown tensor, a checkpoint of another model, and
+ * adapters that `path` does not have. Collective. */
 enum status weights_load(struct job *job, const char *path);
 /* The same with moments, from a checkpoint that may be damaged. *damaged is set as by
  * checkpoint_load(), and the job may then load another one. Collective. */

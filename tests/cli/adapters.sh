@@ -203,6 +203,10 @@ fails 3 "has shape 5 x 36, and 5 x 48 in this model: it is an adapter of another
   "$SLUICE" generate "$models/llama" "lora.init=$models/qwen2-lora" ids=[1] tokens=1
 fails 3 "there is no file merged/adapter_config.json" \
   "$SLUICE" generate "$models/llama" lora.init=merged ids=[1] tokens=1
+for model in "$models/qwen2" "$(newest first)"; do
+  fails 2 "has no adapters, and new ones (lora.rank, command line) change nothing: leave out" \
+    on 2 "$SLUICE" generate "$model" lora.rank=2 ids=[1] tokens=1
+done
 mkdir settings
 cp out/adapter_config.json settings
 fails 3 "settings has no adapter_model.safetensors" \
