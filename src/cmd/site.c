@@ -36,7 +36,7 @@ static int is_deck_entry(const struct dirent *entry)
 }
 
 /* Folders of decks in inputs/, in the order of the list. */
-static const char *const folders[] = {"", "finetune/", "sft/"};
+static const char *const folders[] = {"", "dpo/", "finetune/", "lora/", "sft/"};
 
 /* Calls `of` with the name of each deck of the folder, in order. */
 static void for_decks(const char *prefix, site_visit *of, void *arg)

@@ -25,7 +25,7 @@ on 2 "$SLUICE" plan first > plan.out || die "two ranks do not find a deck by its
 "$SLUICE" deck | cut -d ' ' -f 1 | sort > listed
 (cd share/inputs && find . -name '*.yaml') | sed 's,^\./,,; s/\.yaml$//' | sort | cmp - listed ||
   die "sluice deck lists other decks than there are"
-for name in finetune/qwen3-8b sft/qwen3-8b; do
+for name in dpo/qwen2.5-0.5b finetune/qwen3-8b lora/llama-3.1-70b sft/qwen3-8b; do
   grep -qx $name listed || die "sluice deck does not list $name"
 done
 fails 3 "the nearest decks are qwen2.5-7b, " "$SLUICE" train qwen2.5-7
