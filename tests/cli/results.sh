@@ -4,6 +4,7 @@
 # the deck that the run wrote; the clock, the host's name and sums over steps.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3
+python3 -c 'import jinja2' 2> /dev/null || lack python3-jinja2
 need hostname
 make_data
 make_deck
@@ -26,7 +27,15 @@ if "$SLUICE" --version | grep -q '^  PAPI  *[0-9]'; then
   train 1 coded run.compute=fp8 run.steps=1 model.width=128 model.heads=2 model.context=128 \
     data.sequence=128
   train 1 mixed "data.train=[data,data]" data.pack=true eval.every=1 run.steps=1
-  kinds="counted/results.jsonl coded/results.jsonl mixed/results.jsonl"
+  for i in 1 2 3 4 5 6 7 8; do
+    echo "{\"prompt\": \"$i\", \"chosen\": \"yes\", \"rejected\": \"no\"}"
+  done > pairs.jsonl
+  echo '{{ messages }}' > no.jinja
+  "$SLUICE" prepare pairs.jsonl out=pairs tokenizer=bytes template=no.jinja val=0.5 \
+    > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare"; }
+  train 1 preferred train.objective=dpo data.train=pairs data.batch=2 \
+    data.micro_batch=2 eval.every=1 run.steps=1
+  kinds="counted/results.jsonl coded/results.jsonl mixed/results.jsonl preferred/results.jsonl"
   # shellcheck disable=SC2086 # words
   results fields "$page" all/results.jsonl $kinds
   # A field that is missing on either side is found.
