@@ -21,6 +21,7 @@ EXTRA_DIST += \
 	bench/matrix.sh \
 	bench/offload.sh \
 	bench/optimizers.sh \
+	bench/chat.py \
 	bench/choices.sh \
 	bench/pays.sh \
 	bench/plots.py \
