@@ -146,7 +146,8 @@ static void check_gradient(struct pairs *p)
   memcpy(grads, e->grads[e->model->head], (size_t)unit->layout.used * sizeof *d);
   check_direction(p, "input", p->x, d, rows);
   for (int i = 0; i < unit->params; i++)
-    if (strstr(unit->param[i].name, "norm") || strstr(unit->param[i].name, "head"))
+    if (!unit->param[i].frozen &&
+        (strstr(unit->param[i].name, "norm") || strstr(unit->param[i].name, "head")))
       check_direction(p, unit->param[i].name, engine_param(e, e->params, e->model->head, i),
                       grads + (engine_param(e, e->grads, e->model->head, i) -
                                (float *)e->grads[e->model->head]),
