@@ -100,7 +100,7 @@ static bool fill_alone(const struct data_source *source, int64_t number, int32_t
     int32_t both[2] = {0, 0};
     uint8_t trained[2] = {0, 0};
     if (at >= 0)
-      must(token_set_read(source->set, at, 2, &(struct token_range){both, trained, NULL}));
+      must(token_set_read(source->set, at, 2, &(struct token_range){both, trained}));
     token[t] = both[0];
     target[t] = trained[1] ? both[1] : -1;
     position[t] = t;

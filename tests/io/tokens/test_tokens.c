@@ -651,10 +651,10 @@ TEST(made_up_documents)
     assert_true(fabs(sum - (double)mean) <= 4 * (double)mean / sqrt(TOKENS_MADE) + 0.5);
     assert_true(mean < 20 || fabs(squares / (sum * sum) - 2) < 0.2);
     const int64_t n = all < N ? all : N, from = all - n;
-    must(token_set_read(set, from, n, &(struct token_range){token, trained, NULL}));
+    must(token_set_read(set, from, n, &(struct token_range){token, trained}));
     for (int64_t at = 0, step = 1; at < n; at += step, step = step % 7 + 1) {
       step = step < n - at ? step : n - at;
-      must(token_set_read(set, from + at, step, &(struct token_range){piece, part, NULL}));
+      must(token_set_read(set, from + at, step, &(struct token_range){piece, part}));
       assert_memory_equal(piece, token + at, (size_t)step * sizeof *piece);
       assert_memory_equal(part, trained + at, (size_t)step);
     }
