@@ -29,9 +29,9 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
                          struct model_shape s, enum model_work what, int threads)
 {
   static const size_t per_row[] = {
-      [WORK_FORWARD] = 200,       [WORK_BACKWARD] = 350, [WORK_LOSS] = 388,
-      [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96,    [WORK_DECODE] = 144,
-      [WORK_FORWARD_SAVED] = 200};
+      [WORK_FORWARD] = 200,       [WORK_BACKWARD] = 350,   [WORK_LOSS] = 388,
+      [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96,      [WORK_DECODE] = 144,
+      [WORK_FORWARD_SAVED] = 200, [WORK_PREFERENCES] = 508};
   (void)model, (void)device, (void)threads;
   return (size_t)(s.B * s.T) * per_row[what];
 }
