@@ -15,6 +15,7 @@ static void look(const struct chat_answer *answer)
   static volatile unsigned keep;
   keep = sum;
   (void)keep;
+  fuzz_expect(answer->first <= answer->bytes, "the first text of a pair is longer than both");
   fuzz_expect(memchr(answer->note, 0, sizeof answer->note) != NULL, "a note has no end");
 }
 
