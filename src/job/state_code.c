@@ -7,10 +7,11 @@
 #include "job/state_private.h"
 
 struct job_state_coding {
-  int unit;      /* whose elements are in x; -1: none */
-  float *x;      /* room for the elements of any unit */
-  char *message; /* the same for messages, if those of the job are on a separate device */
-  bool filled[]; /* by unit: its message was made */
+  struct device *host; /* codes */
+  int unit;            /* whose elements are in x; -1: none */
+  float *x;            /* room for the elements of any unit */
+  char *message;       /* the same for messages, if those of the job are on a separate device */
+  bool filled[];       /* by unit: its message was made */
 };
 
 static const struct job_state_piece *piece_of(const struct job_state *state, int u)
@@ -47,9 +48,10 @@ static enum status prepare(struct job_state *state)
       mem_alloc(MEM_IO, sizeof *coding + (size_t)units * sizeof(bool), (void **)&coding);
   if (status)
     return status;
-  coding->unit = -1;
+  *coding = (struct job_state_coding){.unit = -1};
   state->coding = coding;
-  status = mem_alloc(MEM_IO, (size_t)bytes, (void **)&coding->x);
+  status = mem_alloc(MEM_IO, (size_t)bytes, (void **)&coding->x)
+               ?: device_create("host", 0, DTYPE_F32, &coding->host);
   return status || state->job->device->model.host_memory
              ? status
              : mem_alloc(MEM_IO, (size_t)messages, (void **)&coding->message);
@@ -58,6 +60,7 @@ static enum status prepare(struct job_state *state)
 void job_state_coding_destroy(struct job_state_coding *coding)
 {
   if (coding) {
+    device_destroy(coding->host);
     mem_free(coding->message);
     mem_free(coding->x);
   }
@@ -89,14 +92,14 @@ static enum status code_unit(const struct job_state *state)
   const struct work work = {state, piece->host ? piece->host : state->coding->message};
   char *const there = piece->host ? NULL : job_state_pointer(job, piece->buffer);
   const int64_t bytes = job_state_piece_bytes(piece);
-  struct device *host = NULL;
-  enum status status = device_create("host", 0, DTYPE_F32, &host);
-  if (!status && there && !state->loads)
+  enum status status = STATUS_OK;
+  if (there && !state->loads)
     status = job_state_copy(job, work.message, there, bytes);
-  status = status ?: job_state_on_lane(host, job->threads > 0 ? job->threads : 1, code, &work);
+  status = status
+               ?: job_state_on_lane(state->coding->host, job->threads > 0 ? job->threads : 1, code,
+                                    &work);
   if (!status && there && state->loads)
     status = job_state_copy(job, there, work.message, bytes);
-  device_destroy(host);
   progress_add();
   return status;
 }
