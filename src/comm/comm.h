@@ -143,8 +143,8 @@ bool comm_group_is_enqueued(const struct comm_group *group);
 
 /* `full` holds size * bytes bytes; member i's part is at i * bytes. `shard` is this member's part:
  * at its place in `full`, or anywhere outside it. All members end with all parts.
- * `varying`: parts are messages of varying length, as in comm_exchange(). Of two hops, the one
- * inside a node moves all bytes. */
+ * `varying`: parts are messages of varying length, as in comm_exchange(). With two hops,
+ * the hop inside a node moves all bytes. */
 enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                             int64_t bytes, bool varying, void *full);
 /* Each member sends `bytes` bytes to every member, itself included: received[j * bytes] = the bytes

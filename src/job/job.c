@@ -115,7 +115,8 @@ int64_t job_planned_bytes(const struct job *job)
   return job_arena_bytes(job_list_plans(job, plans), plans);
 }
 
-/* Of a step: forward, and backward twice that. Gradients of frozen weights are not computed. */
+/* FLOP of a step. The backward pass has twice those of the forward pass, less the gradients of
+ * frozen weights. */
 static double pass_flops(const struct model *model, struct model_shape s)
 {
   const double block = model->ops->block_flops(model, s), head = model->ops->head_flops(model, s),

@@ -76,7 +76,7 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
   return piece;
 }
 
-/* Of a unit's trained or frozen part. */
+/* The unique range of a unit's trained or frozen part. */
 static struct layout_range unique_part(const struct plan *plan, int u, bool frozen)
 {
   const struct plan_unit *unit = &plan->unit[u];

@@ -191,7 +191,7 @@ bool model_codes_frozen(const struct model *model, int unit)
   return any && model_block_of(model, unit) >= 0;
 }
 
-/* Elements of parameter p that a message holds beside its codes. */
+/* Elements of parameter p that a message holds next to its codes. */
 static struct layout_range beside(const struct model *model, int unit,
                                   const struct layout_unit *layout, int p,
                                   struct layout_range range)

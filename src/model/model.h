@@ -285,7 +285,7 @@ void model_init_param(const struct model *model, uint64_t seed, int u, int p,
 
 size_t model_stream_bytes(const struct model *model, struct model_shape s); /* one [R, C] */
 
-/* Of the elements of a unit's matrices, the share that is trained. */
+/* The trained share of the elements of a unit's matrices. */
 double model_trained_share(const struct model *model, int unit);
 
 /* Whether weight decay applies to parameter p of unit u, given the kinds that are exempt (bit 1 <<
