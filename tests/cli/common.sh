@@ -91,9 +91,9 @@ text = open(sys.argv[1]).read()
 text = text[:text.rindex("# ")]
 for word in sys.argv[2:]:
     key, value = word.split("=")
-    change = lambda line: f"{line[1]}: " + (
-        f"{float(line[2]) * float(value[1:])}" if value[0] == "x" else value)
-    text, n = re.subn(rf"(?m)^({key}): (\S+)", change, text)
+    change = lambda line: line[1] + (
+        f"{float(line[3]) * float(value[1:])}" if value[0] == "x" else value)
+    text, n = re.subn(rf"(?m)^(({key}):? )(\S+)", change, text)
     assert n, (key, text)
 seal = 0xcbf29ce484222325
 for byte in text.encode():
