@@ -9,6 +9,7 @@
  *     | qkv  N | attended  HD | lse  H, fp32 | middle  C | SwiGLU: gate and up  2F        |
  *     |        |              |              |           | GELU: pre  F, activation  F    |
  *
+ * Layers with adapters keep t = s A x, too, which has few columns, so that x is read once.
  * Queries and keys are kept after the rotation, because rotating back needs no other data. If they
  * are normalised first, they are kept as they were before the norm. Outputs of norms, normalised
  * and turned queries and keys, and the SwiGLU activation are computed again, in passes over memory.
@@ -114,6 +115,9 @@ struct saved {
   void *middle;     /* [R, C] the residual stream after attention */
   void *up;         /* [R, 2F] gate and up; [R, F] pre-activation of GELU */
   void *activation; /* [R, F] of GELU */
+  struct {
+    void *qkv, *projection, *up, *down;
+  } t; /* [R, layers x rank] of adapters */
 };
 
 static struct saved lay_saved(struct carve *from, const struct sizes *n)
@@ -125,6 +129,10 @@ static struct saved lay_saved(struct carve *from, const struct sizes *n)
   saved.middle = carve(from, n->R, n->C, n->element);
   saved.up = carve(from, n->R, n->up, n->element);
   saved.activation = has(n->model, FEATURE_SWIGLU) ? NULL : carve(from, n->R, n->F, n->element);
+  saved.t.qkv = narrow_carve(from, n->model, n->R, FUSED_MOST);
+  saved.t.projection = narrow_carve(from, n->model, n->R, 1);
+  saved.t.up = narrow_carve(from, n->model, n->R, 2);
+  saved.t.down = narrow_carve(from, n->model, n->R, 1);
   return saved;
 }
 
@@ -152,7 +160,6 @@ struct forward_work {
   struct turned turned; /* on top of y and branch, while neither is needed */
   void *activation;     /* [R, F] of SwiGLU, on top of them too */
   struct fp8_room fp8;
-  struct adapter_room adapters;
   void *scratch;
 };
 
@@ -185,7 +192,7 @@ struct backward_work {
   struct fp8_room fp8_down, fp8_up, fp8_attention;
   struct fp8_room fp8_down_weight; /* a: d turned [C, R]; b: the activation turned [F, R] */
   void *dactivation;               /* [R, part_of(F)] */
-  struct adapter_room adapters;
+  void *dt;                        /* [R, layers x rank] the gradient of t */
   void *scratch;
 };
 
@@ -223,7 +230,6 @@ static struct forward_work lay_forward(struct carve *from, const struct sizes *n
   carve_beyond(from, &heads);
   carve_beyond(from, &mlp);
   w.fp8 = fp8_carve(from, n->model, &products);
-  w.adapters = adapter_carve(from, n->model, n->R);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
@@ -306,7 +312,7 @@ static struct backward_work lay_backward(struct carve *from, const struct sizes 
   carve_beyond(from, &attention_norm);
   w.fp8_attention = fp8_carve(from, n->model, &attention);
   carve_beyond(from, &mlp);
-  w.adapters = adapter_carve(from, n->model, n->R);
+  w.dt = narrow_carve(from, n->model, n->R, FUSED_MOST);
   w.scratch = w.norm.work = carve(from, 0, 0, 0);
   return w;
 }
@@ -438,28 +444,29 @@ static double block_flops(const struct model *model, struct model_shape s)
 
 struct block {
   struct norm norm_1, q_norm, k_norm, norm_2;
-  struct fused qkv, up; /* up: with the gate before it, if there is one */
-  struct linear projection, down;
+  struct layer qkv, projection, up, down; /* up: with the gate before it, if there is one */
 };
 
-static struct block bind_block(const struct model *model, int unit, struct model_params params,
-                               void *grads)
+static struct block bind_block(const struct model_call *call, const struct saved *saved)
 {
-  const struct flat flat = flat_of(model, unit, params, grads);
+  const struct architecture *architecture = call->model->architecture;
+  const struct flat flat = flat_of(call->model, call->unit, call->params, call->grads);
   int at[BLOCK_ROWS];
   for (int row = 0; row < BLOCK_ROWS; row++)
-    at[row] = unit_param(model->architecture->family->block, model->architecture->features, row);
+    at[row] = unit_param(architecture->family->block, architecture->features, row);
   const int parts = at[K_WEIGHT] < 0 ? 1 : 3;
-  return (struct block){
-      .norm_1 = norm_bind(&flat, at[NORM_1], at[NORM_1_BIAS]),
-      .qkv = fused_bind(&flat, parts, &at[Q_WEIGHT], at[Q_BIAS] < 0 ? NULL : &at[Q_BIAS]),
-      .q_norm = norm_bind(&flat, at[Q_NORM], -1),
-      .k_norm = norm_bind(&flat, at[K_NORM], -1),
-      .projection = linear_bind(&flat, at[PROJECTION], at[PROJECTION_BIAS]),
-      .norm_2 = norm_bind(&flat, at[NORM_2], at[NORM_2_BIAS]),
-      .up = at[GATE] < 0 ? fused_bind(&flat, 1, &at[UP], &at[UP_BIAS])
-                         : fused_bind(&flat, 2, &at[GATE], NULL),
-      .down = linear_bind(&flat, at[DOWN], at[DOWN_BIAS])};
+  return (struct block){.norm_1 = norm_bind(&flat, at[NORM_1], at[NORM_1_BIAS]),
+                        .qkv = layer_bind(&flat, parts, &at[Q_WEIGHT],
+                                          at[Q_BIAS] < 0 ? NULL : &at[Q_BIAS], saved->t.qkv),
+                        .q_norm = norm_bind(&flat, at[Q_NORM], -1),
+                        .k_norm = norm_bind(&flat, at[K_NORM], -1),
+                        .projection = layer_bind(&flat, 1, &at[PROJECTION], &at[PROJECTION_BIAS],
+                                                 saved->t.projection),
+                        .norm_2 = norm_bind(&flat, at[NORM_2], at[NORM_2_BIAS]),
+                        .up = at[GATE] < 0
+                                  ? layer_bind(&flat, 1, &at[UP], &at[UP_BIAS], saved->t.up)
+                                  : layer_bind(&flat, 2, &at[GATE], NULL, saved->t.up),
+                        .down = layer_bind(&flat, 1, &at[DOWN], &at[DOWN_BIAS], saved->t.down)};
 }
 
 /* One call's block. */
@@ -478,6 +485,7 @@ static struct run start_run(const struct model_call *call, enum status *status, 
 {
   const struct model *model = call->model;
   const struct sizes n = sizes_of(model, call->shape);
+  const struct saved saved = lay_saved(from, &n);
   return (struct run){.model = model,
                       .unit = call->unit,
                       .positions = call->batch.positions,
@@ -488,8 +496,8 @@ static struct run start_run(const struct model_call *call, enum status *status, 
                                .type = model->config.compute,
                                .accumulate = call->accumulate},
                       .n = n,
-                      .block = bind_block(model, call->unit, call->params, call->grads),
-                      .saved = lay_saved(from, &n)};
+                      .block = bind_block(call, &saved),
+                      .saved = saved};
 }
 
 /* The pass with a room for the unit's products in fp8. */
@@ -560,20 +568,21 @@ static void forward_mlp(const struct run *run, const struct forward_work *w, voi
   const struct block *block = &run->block;
   const struct saved *saved = &run->saved;
   const struct fp8_operand codes = pass->fp8.a;
-  const bool adapts = block->down.adapter.rank > 0;
-  const void *activation = saved->activation, *y = coded(pass, fused_adapts(&block->up), w->y);
-  if (!has(run->model, FEATURE_SWIGLU)) {
-    linear_forward(pass, &block->up.part[0], y, NULL, saved->up, saved->activation);
-  } else {
-    activation = coded(pass, adapts, w->activation);
-    fused_forward(pass, &block->up, y, saved->up);
-    if (x_out && !activation)
+  const bool wanted = x_out || layer_adapts(&block->down); /* for down's t */
+  void *activation = saved->activation;
+  layer_forward(pass, &block->up, coded(pass, &block->up, w->y), NULL,
+                activation ? saved->up : NULL, activation ?: saved->up);
+  if (!activation && wanted) {
+    activation = coded(pass, &block->down, w->activation);
+    if (activation)
+      PASS_RUN(pass, swiglu, pass->rows, run->n.F, saved->up, activation);
+    else
       PASS_RUN(pass, swiglu_coded, pass->rows, run->n.F, saved->up, codes.code, codes.scale);
-    else if (x_out)
-      PASS_RUN(pass, swiglu, pass->rows, run->n.F, saved->up, w->activation);
   }
   if (x_out)
-    linear_forward(pass, &block->down, activation, saved->middle, NULL, x_out);
+    layer_forward(pass, &block->down, activation, saved->middle, NULL, x_out);
+  else
+    layer_narrow(pass, &block->down, activation);
 }
 
 static enum status block_forward(const struct model_call *call)
@@ -587,19 +596,18 @@ static enum status block_forward(const struct model_call *call)
                                             call->batch.first, w.scratch);
   if (!cache)
     run.pass = pass_of(&run, w.fp8);
-  run.pass.adapters = w.adapters;
 
   const struct pass *pass = &run.pass;
   const struct block *block = &run.block;
-  void *y = coded(pass, fused_adapts(&block->qkv), w.y);
+  void *y = coded(pass, &block->qkv, w.y);
   norm_forward(pass, &block->norm_1, call->x_in, NULL, NULL, y, w.norm);
-  fused_forward(pass, &block->qkv, y, run.saved.qkv);
+  layer_forward(pass, &block->qkv, y, NULL, NULL, run.saved.qkv);
   turn_heads(&run, cache ? cache->past : 0, &w.turned);
   if (cache)
     cache_append(pass, cache, &attention);
   PASS_RUN(pass, attention, &attention);
-  linear_forward(pass, &block->projection, run.saved.attended, NULL, NULL, w.branch);
-  y = coded(pass, fused_adapts(&block->up), w.y);
+  layer_forward(pass, &block->projection, run.saved.attended, NULL, NULL, w.branch);
+  y = coded(pass, &block->up, w.y);
   norm_forward(pass, &block->norm_2, call->x_in, w.branch, run.saved.middle, y, w.norm);
   forward_mlp(&run, &w, call->x_out);
   return status;
@@ -609,12 +617,12 @@ static enum status block_forward(const struct model_call *call)
 static void backward_down(const struct run *run, const struct backward_work *w, const void *d)
 {
   const struct pass pass = pass_of(run, w->fp8_down);
-  const struct linear *down = &run->block.down;
-  linear_narrow(&pass, down, d);
-  linear_backward_input(&pass, down, d, NULL, w->activation);
+  const struct layer *down = &run->block.down;
+  layer_backward_narrow(&pass, down, d);
+  layer_backward_input(&pass, down, d, NULL, w->activation);
   PASS_RUN(&pass, swiglu_backward, pass.rows, run->n.F, run->saved.up, w->activation, w->dup,
            w->activation);
-  linear_backward_params(&pass, down, w->activation, d);
+  layer_backward_params(&pass, down, w->activation, d);
 }
 
 /* The same with FP8_ALL. dup is made as codes alone, in the room of `up`. The first part of the
@@ -624,8 +632,8 @@ static void backward_down_coded(const struct run *run, const struct backward_wor
 {
   struct pass pass = pass_of(run, w->fp8_down);
   const struct pass weight = pass_of(run, w->fp8_down_weight);
-  const struct linear *down = &run->block.down;
-  const struct fused *f = &run->block.up;
+  const struct linear *down = &run->block.down.whole.part[0];
+  const struct fused *f = &run->block.up.whole;
   const struct fp8_room *room = &up->fp8;
   const int64_t F = run->n.F, most = part_of(F);
   struct fp8_swiglu codes = {.rows = pass.rows,
@@ -643,7 +651,7 @@ static void backward_down_coded(const struct run *run, const struct backward_wor
   for (; codes.first < F; codes.first += most) {
     codes.count = F - codes.first < most ? F - codes.first : most;
     const struct linear part = linear_inputs(&pass, down, codes.first, codes.count);
-    linear_backward_input(&pass, &part, d, NULL, w->dactivation);
+    linear_backward_input(&pass, &part, d, w->dactivation);
     PASS_RUN(&pass, swiglu_backward_coded, &codes);
     pass.fp8.coded = true;
   }
@@ -657,9 +665,9 @@ static void backward_mlp_gelu(const struct run *run, const struct backward_work 
   const struct pass up = pass_of(run, w->fp8_up), *pass = &up;
   const struct block *block = &run->block;
   const struct saved *saved = &run->saved;
-  linear_backward(pass, &block->down, saved->activation, d, saved->up, w->dup);
+  layer_backward(pass, &block->down, saved->activation, d, saved->up, w->dup);
   norm_forward(pass, &block->norm_2, saved->middle, NULL, NULL, w->mlp_y, w->norm);
-  linear_backward(pass, &block->up.part[0], w->mlp_y, w->dup, NULL, w->mlp_y);
+  layer_backward(pass, &block->up, w->mlp_y, w->dup, NULL, w->mlp_y);
   norm_backward(pass, &block->norm_2, w->mlp_y, saved->middle, w->norm, true, d);
 }
 
@@ -675,11 +683,11 @@ static void backward_mlp(const struct run *run, const struct backward_work *w, v
   else
     backward_down(run, w, d);
   norm_forward(pass, &block->norm_2, run->saved.middle, NULL, NULL, w->mlp_y, w->norm);
-  fused_narrow(pass, &block->up, dup);
-  fused_backward_params(pass, &block->up, w->mlp_y, dup);
+  layer_backward_narrow(pass, &block->up, dup);
+  layer_backward_params(pass, &block->up, w->mlp_y, dup);
   if (!pass->fp8.coded)
-    fused_code(pass, &block->up, dup);
-  fused_backward_input(pass, &block->up, dup, dy);
+    fused_code(pass, &block->up.whole, dup);
+  layer_backward_input(pass, &block->up, dup, NULL, dy);
   norm_backward(pass, &block->norm_2, dy, run->saved.middle, w->norm, true, d);
 }
 
@@ -743,13 +751,13 @@ static void backward_attention(const struct run *run, const struct attention *at
 {
   struct pass heads = pass_of(run, w->fp8_attention), *pass = &heads;
   const struct block *block = &run->block;
-  linear_backward(pass, &block->projection, run->saved.attended, d, NULL, w->dattended);
+  layer_backward(pass, &block->projection, run->saved.attended, d, NULL, w->dattended);
   backward_heads(run, attention, w);
-  fused_code(pass, &block->qkv, w->dqkv);
+  fused_code(pass, &block->qkv.whole, w->dqkv);
   norm_forward(pass, &block->norm_1, x_in, NULL, NULL, w->attention_y, w->norm);
-  fused_narrow(pass, &block->qkv, w->dqkv);
-  fused_backward_params(pass, &block->qkv, w->attention_y, w->dqkv);
-  fused_backward_input(pass, &block->qkv, w->dqkv, w->attention_y);
+  layer_backward_narrow(pass, &block->qkv, w->dqkv);
+  layer_backward_params(pass, &block->qkv, w->attention_y, w->dqkv);
+  layer_backward_input(pass, &block->qkv, w->dqkv, NULL, w->attention_y);
   norm_backward(pass, &block->norm_1, w->attention_y, x_in, w->norm, true, d);
 }
 
@@ -763,7 +771,7 @@ static enum status block_backward(const struct model_call *call)
   struct backward_work w = lay_backward(&room, &run.n, unit->fp8);
   const struct attention attention = attention_of(&run.n, call->unit, call->shape, &run.saved,
                                                   &w.turned, call->batch.first, w.scratch);
-  run.pass.adapters = w.adapters;
+  run.pass.dt = w.dt;
   if (!call->accumulate)
     status = unit_zero_gaps(unit, call->lane, call->grads);
   if (has(model, FEATURE_SWIGLU))

@@ -72,7 +72,9 @@ enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *co
 
 /* ---- weights that travel as codes ---- */
 
-enum { FP8_ALIGN = 128 }; /* bytes, of parameters next to scales or codes */
+/* Bytes, of parameters next to scales or codes. Those that adjoin in the flat buffer adjoin here,
+ * too (struct fused). */
+enum { FP8_ALIGN = 2 * LAYOUT_ALIGN };
 
 static int64_t aligned(int64_t bytes)
 {

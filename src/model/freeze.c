@@ -112,21 +112,21 @@ static enum status check_rank(const struct model *model, const struct model_lora
 /* PEFT's initial values: B is zero, and A is uniform as the weights of nn.Linear, which is Kaiming
  * uniform with a = sqrt(5). */
 static enum status describe_adapter(const struct model *model, const struct model_param *matrix,
-                                    int64_t rank, struct model_param *out)
+                                    int64_t rank, struct model_param *a, struct model_param *b)
 {
   const bool transposed = model_is_transposed(model);
   const int64_t in = matrix->shape[transposed], width = matrix->shape[!transposed];
   const int stem = (int)(strrchr(matrix->name, '.') - matrix->name);
   const struct model_param both = {.kind = PARAM_ADAPTER, .ndim = 2};
-  out[0] = out[1] = both;
-  out[0].name = mem_printf("%.*s.lora_A.weight", stem, matrix->name);
-  out[0].shape[0] = out[1].shape[1] = rank;
-  out[0].shape[1] = in;
-  out[0].init = INIT_UNIFORM;
-  out[0].std = (float)(1 / sqrt((double)in));
-  out[1].name = mem_printf("%.*s.lora_B.weight", stem, matrix->name);
-  out[1].shape[0] = width;
-  return out[0].name && out[1].name ? STATUS_OK : STATUS_MEMORY;
+  *a = *b = both;
+  a->name = mem_printf("%.*s.lora_A.weight", stem, matrix->name);
+  a->shape[0] = b->shape[1] = rank;
+  a->shape[1] = in;
+  a->init = INIT_UNIFORM;
+  a->std = (float)(1 / sqrt((double)in));
+  b->name = mem_printf("%.*s.lora_B.weight", stem, matrix->name);
+  b->shape[0] = width;
+  return a->name && b->name ? STATUS_OK : STATUS_MEMORY;
 }
 
 static enum status adapt_unit(struct model *model, const struct model_lora *lora, int u)
@@ -143,10 +143,11 @@ static enum status adapt_unit(struct model *model, const struct model_lora *lora
     model->frozen += unit->layout.elements[p];
     if (!is_target(model, lora, u, p))
       continue;
-    param->adapter = at;
-    status = describe_adapter(model, param, lora->rank, &unit->param[at]);
+    param->adapter.a = at++;
+    param->adapter.b = param->adapter.a + targets;
+    status = describe_adapter(model, param, lora->rank, &unit->param[param->adapter.a],
+                              &unit->param[param->adapter.b]);
     model->parameters += lora->rank * (param->shape[0] + param->shape[1]);
-    at += 2;
   }
   return status;
 }

@@ -162,7 +162,7 @@ static void chunk_loss(const struct model_call *call, const struct head *head,
   if (!call->d)
     return;
   linear_backward_params(pass, &linear, w->y, w->logits);
-  linear_backward_input(pass, &linear, w->logits, NULL, w->dy);
+  linear_backward_input(pass, &linear, w->logits, w->dy);
   norm_backward(pass, &head->norm, w->dy, x, w->norm, false,
                 (void *)element_at(call->d, at, head->type));
 }

@@ -30,7 +30,7 @@ static bool leaves_out(const struct model *model, const char *last)
     for (int p = 0; p < model->unit[u].params; p++) {
       const struct model_param *param = &model->unit[u].param[p];
       const char *end = strrchr(param->name, '.');
-      if (param->kind == PARAM_WEIGHT && !param->adapter && (size_t)(end - param->name) > bytes &&
+      if (param->kind == PARAM_WEIGHT && !param->adapter.a && (size_t)(end - param->name) > bytes &&
           end[-1 - (int)bytes] == '.' && !strncmp(end - bytes, last, bytes))
         return true;
     }
@@ -52,7 +52,7 @@ static enum status put_targets(struct json_writer *to, const struct model *model
   enum status status = mem_new(MEM_META, params, &target);
   for (int u = 0; u < model->units && !status; u++)
     for (int p = 0; p < model->unit[u].params && !status; p++) {
-      if (!model->unit[u].param[p].adapter)
+      if (!model->unit[u].param[p].adapter.a)
         continue;
       char *const module = target[n] = module_of(&model->unit[u].param[p]);
       status = target[n++] ? STATUS_OK : STATUS_MEMORY;

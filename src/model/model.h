@@ -28,7 +28,9 @@ struct model_param {
   enum param_init init;
   float std;   /* INIT_NORMAL; INIT_UNIFORM: from -std to std */
   bool frozen; /* by model_freeze() or model_adapt() */
-  int adapter; /* of a matrix of a block: A of its adapter, and the next one is B; 0: it has none */
+  struct {
+    int a, b;
+  } adapter; /* of a matrix of a block: parameters of its unit; 0: it has none */
 };
 
 /* Products of a block that are in fp8 (device/fp8.h). */
@@ -224,9 +226,10 @@ struct model_lora {
 };
 /* Adds two trained parameters to each matrix that a pattern names, and freezes all others. Their
  * names are PEFT's without its prefix: "model.layers.0.self_attn.q_proj.lora_A.weight" [rank, in]
- * and "...lora_B.weight" [out, rank], also where the matrix is [in, out]. They come after the other
- * parameters of their unit. Packs every unit for `ranks` ranks. STATUS_USAGE, naming it: a pattern
- * names no matrix of a block, or the rank exceeds a side. Instead of model_freeze(). Local. */
+ * and "...lora_B.weight" [out, rank], also where the matrix is [in, out]. All A come after the
+ * other parameters of their unit, then all B, so that A of matrices with the same input are
+ * adjacent. Packs every unit for `ranks` ranks. STATUS_USAGE, naming it: a pattern names no matrix
+ * of a block, or the rank exceeds a side. Instead of model_freeze(). Local. */
 enum status model_adapt(struct model *model, const struct model_lora *lora, int ranks);
 void model_destroy(struct model *model); /* takes NULL */
 /* Lets blocks compute `use` in fp8, except blocks whose names match one of the patterns. With

@@ -72,57 +72,32 @@ bool model_is_transposed(const struct model *model)
   return !(model->architecture->features & FEATURE_CONV1D);
 }
 
-static bool is_transposed(const struct flat *flat)
+/* A and B of adapters are, also next to weights that are not. */
+static bool is_transposed(const struct flat *flat, int weight)
 {
   const int unit = (int)(flat->unit - flat->model->unit);
-  return unit == flat->model->head || model_is_transposed(flat->model);
-}
-
-/* Elements between rows of t = s A x, so that rows are aligned for any rank. */
-static int64_t adapter_stride(int64_t rank)
-{
-  enum { ALIGN = 8 };
-  return (rank + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-struct adapter_room adapter_carve(struct carve *from, const struct model *model, int64_t rows)
-{
-  const int64_t stride = adapter_stride(model->lora_rank);
-  const size_t element = dtype_size(model->config.compute);
-  void *const t = carve(from, rows, stride, element);
-  return (struct adapter_room){t, carve(from, rows, FUSED_MOST * stride, element)};
-}
-
-static struct adapter adapter_bind(const struct flat *flat, int weight)
-{
-  const int a = flat->unit->param[weight].adapter;
-  if (a == 0)
-    return (struct adapter){0};
-  return (struct adapter){.rank = flat->model->lora_rank,
-                          .stride = adapter_stride(flat->model->lora_rank),
-                          .scale = flat->model->lora_scale,
-                          .a = flat_param(flat, a),
-                          .b = flat_param(flat, a + 1),
-                          .da = flat_grad(flat, a),
-                          .db = flat_grad(flat, a + 1)};
+  return unit == flat->model->head || flat->unit->param[weight].kind == PARAM_ADAPTER ||
+         model_is_transposed(flat->model);
 }
 
 struct linear linear_bind(const struct flat *flat, int weight, int bias)
 {
-  const bool transposed = is_transposed(flat);
-  const int64_t *shape = flat->unit->param[weight].shape;
-  return (struct linear){.in = shape[transposed],
-                         .out = shape[!transposed],
-                         .y_stride = shape[!transposed],
-                         .weight_stride = shape[1],
+  const struct model_param *param = &flat->unit->param[weight];
+  const bool transposed = is_transposed(flat, weight);
+  const int64_t in = param->shape[transposed], out = param->shape[!transposed];
+  const bool codes = flat->scales && param->kind == PARAM_WEIGHT;
+  return (struct linear){.in = in,
+                         .out = out,
+                         .x_stride = in,
+                         .y_stride = out,
+                         .weight_stride = param->shape[1],
                          .transposed = transposed,
                          .weight = flat_param(flat, weight),
                          .bias = flat_param(flat, bias),
                          .whole = flat_param(flat, weight),
-                         .weight_scale = flat->scales ? beside_scales(flat, weight) : NULL,
+                         .weight_scale = codes ? beside_scales(flat, weight) : NULL,
                          .dweight = flat_grad(flat, weight),
-                         .dbias = flat_grad(flat, bias),
-                         .adapter = adapter_bind(flat, weight)};
+                         .dbias = flat_grad(flat, bias)};
 }
 
 /* Tiles have a scale per 128 elements. Blocks have fewer, also with the rest up to the pitch. */
@@ -294,128 +269,8 @@ static void gradient_product(const struct pass *pass, struct matmul op, bool b_i
   multiply_coded(pass, op, a, b);
 }
 
-/* t = s x A^T. */
-static void adapter_narrow(const struct pass *pass, const struct linear *l, const void *x)
-{
-  const struct adapter *adapter = &l->adapter;
-  const struct matmul op = {.m = pass->rows,
-                            .n = adapter->rank,
-                            .k = l->in,
-                            .tile = pass->tile,
-                            .trans_b = true,
-                            .a = x,
-                            .lda = l->in,
-                            .b = adapter->a,
-                            .ldb = l->in,
-                            .c = pass->adapters.t,
-                            .ldc = adapter->stride,
-                            .scale = adapter->scale};
-  PASS_RUN(pass, matmul, &op);
-}
-
-/* y = s x A^T B^T + add, or += without `add`. */
-static void adapter_forward(const struct pass *pass, const struct linear *l, const void *x,
-                            const void *add, bool accumulate, void *y)
-{
-  const struct adapter *adapter = &l->adapter;
-  const struct matmul op = {.m = pass->rows,
-                            .n = l->out,
-                            .k = adapter->rank,
-                            .tile = pass->tile,
-                            .trans_b = true,
-                            .accumulate = accumulate,
-                            .a = pass->adapters.t,
-                            .lda = adapter->stride,
-                            .b = adapter->b,
-                            .ldb = adapter->rank,
-                            .c = y,
-                            .ldc = l->y_stride,
-                            .add = add};
-  adapter_narrow(pass, l, x);
-  PASS_RUN(pass, matmul, &op);
-}
-
-/* Elements between rows of dt, which holds those of all parts. */
-static int64_t dt_stride(const struct adapter *adapter)
-{
-  return FUSED_MOST * adapter->stride;
-}
-
-static const void *dt_of(const struct pass *pass, const struct adapter *adapter)
-{
-  return element_at(pass->adapters.dt, adapter->part * adapter->stride, pass->type);
-}
-
-void linear_narrow(const struct pass *pass, const struct linear *l, const void *dy)
-{
-  const struct adapter *adapter = &l->adapter;
-  const struct matmul op = {.m = pass->rows,
-                            .n = adapter->rank,
-                            .k = l->out,
-                            .tile = pass->tile,
-                            .a = dy,
-                            .lda = l->y_stride,
-                            .b = adapter->b,
-                            .ldb = adapter->rank,
-                            .c = (void *)dt_of(pass, adapter),
-                            .ldc = dt_stride(adapter),
-                            .scale = adapter->scale};
-  if (adapter->rank)
-    PASS_RUN(pass, matmul, &op);
-}
-
-/* dB = dy^T t, dA = dt^T x. */
-static void adapter_backward_params(const struct pass *pass, const struct linear *l, const void *x,
-                                    const void *dy)
-{
-  const struct adapter *adapter = &l->adapter;
-  struct matmul op = {.m = l->out,
-                      .n = adapter->rank,
-                      .k = pass->rows,
-                      .tile = pass->tile,
-                      .trans_a = true,
-                      .accumulate = pass->accumulate,
-                      .a = dy,
-                      .lda = l->y_stride,
-                      .b = pass->adapters.t,
-                      .ldb = adapter->stride,
-                      .c = adapter->db,
-                      .ldc = adapter->rank};
-  if (!adapter->db)
-    return;
-  adapter_narrow(pass, l, x);
-  PASS_RUN(pass, matmul, &op);
-  op.m = adapter->rank;
-  op.n = op.ldb = op.ldc = l->in;
-  op.a = dt_of(pass, adapter);
-  op.lda = dt_stride(adapter);
-  op.b = x;
-  op.c = adapter->da;
-  PASS_RUN(pass, matmul, &op);
-}
-
-/* dx (= or +=) dt A. */
-static void adapter_backward_input(const struct pass *pass, const struct linear *l, bool accumulate,
-                                   void *dx)
-{
-  const struct adapter *adapter = &l->adapter;
-  const struct matmul op = {.m = pass->rows,
-                            .n = l->in,
-                            .k = adapter->rank,
-                            .tile = pass->tile,
-                            .accumulate = accumulate,
-                            .a = dt_of(pass, adapter),
-                            .lda = dt_stride(adapter),
-                            .b = adapter->a,
-                            .ldb = l->in,
-                            .c = dx,
-                            .ldc = l->in};
-  PASS_RUN(pass, matmul, &op);
-}
-
-/* Without the adapter. */
-static void whole_forward(const struct pass *pass, const struct linear *l, const void *x,
-                          const void *add, void *pre, void *y)
+void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
+                    void *pre, void *y)
 {
   const struct matmul op = {.m = pass->rows,
                             .n = l->out,
@@ -423,7 +278,7 @@ static void whole_forward(const struct pass *pass, const struct linear *l, const
                             .tile = pass->tile,
                             .trans_b = l->transposed,
                             .a = x,
-                            .lda = l->in,
+                            .lda = l->x_stride,
                             .b = l->weight,
                             .ldb = l->weight_stride,
                             .c = y,
@@ -433,16 +288,9 @@ static void whole_forward(const struct pass *pass, const struct linear *l, const
                                                   : EPILOGUE_NONE,
                             .bias = l->bias,
                             .aux = pre,
-                            .add = add};
+                            .add = add,
+                            .scale = l->y_scale};
   product(pass, op, l);
-}
-
-void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
-                    void *pre, void *y)
-{
-  if (l->adapter.rank)
-    adapter_forward(pass, l, x, add, false, y);
-  whole_forward(pass, l, x, l->adapter.rank ? y : add, pre, y);
 }
 
 static void weight_gradient(const struct pass *pass, const struct linear *l, const void *x,
@@ -456,17 +304,16 @@ static void weight_gradient(const struct pass *pass, const struct linear *l, con
                                  .trans_a = true,
                                  .accumulate = pass->accumulate,
                                  .a = t ? dy : x,
-                                 .lda = t ? l->y_stride : l->in,
+                                 .lda = t ? l->y_stride : l->x_stride,
                                  .b = t ? x : dy,
-                                 .ldb = t ? l->in : l->y_stride,
+                                 .ldb = t ? l->x_stride : l->y_stride,
                                  .c = l->dweight,
                                  .ldc = t ? l->in : l->out};
   gradient_product(pass, dweight, t);
 }
 
-/* Without the adapter. */
-static void whole_backward_params(const struct pass *pass, const struct linear *l, const void *x,
-                                  const void *dy)
+void linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
+                            const void *dy)
 {
   const bool turned = pass->fp8.coded && pass->fp8.use == FP8_ALL;
   if (l->dweight)
@@ -474,13 +321,6 @@ static void whole_backward_params(const struct pass *pass, const struct linear *
   if (l->dbias)
     PASS_RUN(pass, bias_gradient, pass->rows, l->out, pass->tile, l->y_stride, dy, pass->accumulate,
              l->dbias);
-}
-
-void linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
-                            const void *dy)
-{
-  whole_backward_params(pass, l, x, dy);
-  adapter_backward_params(pass, l, x, dy);
 }
 
 static struct matmul input_gradient(const struct pass *pass, const struct linear *l, const void *dy,
@@ -496,27 +336,21 @@ static struct matmul input_gradient(const struct pass *pass, const struct linear
                          .b = l->weight,
                          .ldb = l->weight_stride,
                          .c = dx,
-                         .ldc = l->in};
+                         .ldc = l->x_stride,
+                         .scale = l->dx_scale};
 }
 
 void linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
-                           const void *pre, void *dx)
+                           void *dx)
 {
-  struct matmul op = input_gradient(pass, l, dy, dx);
-  if (l->adapter.rank) {
-    adapter_backward_input(pass, l, false, dx);
-    op.add = dx;
-  }
-  op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
-  op.aux = (void *)pre; /* read only with DGELU */
-  product(pass, op, l);
+  product(pass, input_gradient(pass, l, dy, dx), l);
 }
 
 struct linear linear_inputs(const struct pass *pass, const struct linear *l, int64_t first,
                             int64_t count)
 {
   struct linear part = *l;
-  part.in = count;
+  part.in = part.x_stride = count;
   part.weight = element_at(l->weight, first, l->weight_scale ? DTYPE_F8_E4M3 : pass->type);
   if (l->weight_scale)
     part.weight_scale = l->weight_scale + first / FP8_TILE;
@@ -562,10 +396,8 @@ struct fused fused_bind(const struct flat *flat, int parts, const int *weight, c
     f.part[i] = linear_bind(flat, weight[i], bias ? bias[i] : -1);
     f.out += f.part[i].out;
   }
-  for (int i = 0; i < parts; i++) {
+  for (int i = 0; i < parts; i++)
     f.part[i].y_stride = f.out;
-    f.part[i].adapter.part = i;
-  }
   f.joined = adjoin(&unit->layout, parts, weight) &&
              (!bias || adjoin(&unit->layout, parts, bias)) && scales_adjoin(&f);
   f.gradients_joined = f.joined && all_trained_or_none(unit, parts, weight) &&
@@ -577,30 +409,21 @@ struct fused fused_bind(const struct flat *flat, int parts, const int *weight, c
 static struct fused products_of(const struct fused *f, bool apart)
 {
   struct fused products = *f;
-  if (!apart) {
+  if (!apart && f->parts > 1) {
     products.parts = 1;
     products.part[0].out = f->out;
   }
   return products;
 }
 
-void fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y)
+void fused_forward(const struct pass *pass, const struct fused *f, const void *x, const void *add,
+                   void *pre, void *y)
 {
   const struct fused by = products_of(f, !f->joined || one_scale(pass));
   for (int64_t i = 0, column = 0; i < by.parts; column += by.part[i++].out)
-    whole_forward(pass, &by.part[i], i > 0 && pass->fp8.use ? NULL : x, NULL, NULL,
-                  (void *)element_at(y, column, pass->type)); /* x is in codes after the first */
-  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out)
-    if (f->part[i].adapter.rank)
-      adapter_forward(pass, &f->part[i], x, NULL, true, (void *)element_at(y, column, pass->type));
-}
-
-bool fused_adapts(const struct fused *f)
-{
-  for (int i = 0; i < f->parts; i++)
-    if (f->part[i].adapter.rank)
-      return true;
-  return false;
+    linear_forward(pass, &by.part[i], i > 0 && pass->fp8.use ? NULL : x,
+                   element_at(add, column, pass->type), (void *)element_at(pre, column, pass->type),
+                   (void *)element_at(y, column, pass->type)); /* x is in codes after the first */
 }
 
 bool fused_apart(const struct pass *pass, const struct fused *f)
@@ -677,49 +500,147 @@ void fused_code(struct pass *pass, const struct fused *f, const void *dy)
     code_parts(pass, f, dy, turned_apart, (struct coding){false, true});
 }
 
-void linear_backward(const struct pass *pass, const struct linear *l, const void *x, const void *dy,
-                     const void *pre, void *dx)
-{
-  const struct fused alone = {.parts = 1, .out = l->out, .part = {*l}};
-  struct pass coded = *pass;
-  linear_narrow(pass, l, dy);
-  fused_code(&coded, &alone, dy);
-  linear_backward_params(&coded, l, x, dy);
-  linear_backward_input(&coded, l, dy, pre, dx);
-}
-
-void fused_narrow(const struct pass *pass, const struct fused *f, const void *dy)
-{
-  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out)
-    linear_narrow(pass, &f->part[i], element_at(dy, column, pass->type));
-}
-
 void fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
                            const void *dy)
 {
-  for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out)
-    adapter_backward_params(pass, &f->part[i], x, element_at(dy, column, pass->type));
   const struct fused by = products_of(f, fused_gradients_apart(pass, f));
   for (int64_t i = 0, column = 0; i < by.parts; column += by.part[i++].out) {
     const struct pass part = pass_of_part(pass, column);
-    whole_backward_params(&part, &by.part[i], x, element_at(dy, column, pass->type));
+    linear_backward_params(&part, &by.part[i], x, element_at(dy, column, pass->type));
     if (pass->fp8.use == FP8_ALL && by.part[i].dweight)
       x = NULL; /* in codes now, for the next part */
   }
 }
 
-void fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx)
+void fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy,
+                          const void *add, const void *pre, void *dx)
 {
   const struct fused by = products_of(f, fused_apart(pass, f));
   for (int64_t i = 0, column = 0; i < by.parts; column += by.part[i++].out) {
     const struct pass part = pass_of_part(pass, column);
     struct matmul op = input_gradient(pass, &by.part[i], element_at(dy, column, pass->type), dx);
+    op.add = i > 0 ? NULL : add;
     op.accumulate = i > 0;
+    op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
+    op.aux = (void *)pre; /* read only with DGELU */
     product(&part, op, &by.part[i]);
   }
-  for (int i = 0; i < f->parts; i++)
-    if (f->part[i].adapter.rank)
-      adapter_backward_input(pass, &f->part[i], true, dx);
+}
+
+/* ---- layers with adapters ---- */
+
+/* Elements between rows of t = s A x, so that rows are aligned for any rank. */
+static int64_t narrow_stride(int64_t columns)
+{
+  enum { ALIGN = 8 };
+  return (columns + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+void *narrow_carve(struct carve *from, const struct model *model, int64_t rows, int parts)
+{
+  return carve(from, rows, narrow_stride(model->lora_rank * parts),
+               dtype_size(model->config.compute));
+}
+
+struct layer layer_bind(const struct flat *flat, int parts, const int *weight, const int *bias,
+                        void *t)
+{
+  struct layer l = {.whole = fused_bind(flat, parts, weight, bias), .t = t};
+  int a[FUSED_MOST] = {0}, n = 0;
+  for (int64_t i = 0, column = 0; i < parts; column += l.whole.part[i++].out) {
+    const struct model_param *param = &flat->unit->param[weight[i]];
+    if (param->adapter.a) {
+      l.wide[n] = linear_bind(flat, param->adapter.b, -1);
+      l.column[n] = column;
+      a[n++] = param->adapter.a;
+    }
+  }
+  l.narrow = fused_bind(flat, n, a, NULL);
+  for (int i = 0; i < n; i++) {
+    l.narrow.part[i].y_stride = l.wide[i].x_stride = narrow_stride(l.narrow.out);
+    l.narrow.part[i].y_scale = l.wide[i].dx_scale = flat->model->lora_scale;
+    l.wide[i].y_stride = l.whole.out;
+  }
+  return l;
+}
+
+/* The pass for products of adapters, which are in the compute type. */
+static struct pass pass_of_adapters(const struct pass *pass)
+{
+  struct pass adapters = *pass;
+  adapters.fp8 = (struct fp8_room){0};
+  return adapters;
+}
+
+/* The columns of an adapter in t or dt, and in y or dy. */
+static void *narrow_at(const struct pass *pass, const struct layer *l, int i, void *t)
+{
+  return (void *)element_at(t, i * l->wide[i].in, pass->type);
+}
+
+static void *wide_at(const struct pass *pass, const struct layer *l, int i, const void *y)
+{
+  return (void *)element_at(y, l->column[i], pass->type);
+}
+
+void layer_forward(const struct pass *pass, const struct layer *l, const void *x, const void *add,
+                   void *pre, void *y)
+{
+  const struct pass adapters = pass_of_adapters(pass);
+  const bool last = l->whole.parts == 1; /* an activation follows the sum */
+  layer_narrow(pass, l, x);
+  if (!last)
+    fused_forward(pass, &l->whole, x, add, pre, y);
+  for (int i = 0; i < l->narrow.parts; i++) {
+    void *const part = wide_at(pass, l, i, y);
+    linear_forward(&adapters, &l->wide[i], narrow_at(pass, l, i, l->t), last ? add : part, NULL,
+                   part);
+  }
+  if (last)
+    fused_forward(pass, &l->whole, x, layer_adapts(l) ? y : add, pre, y);
+}
+
+void layer_narrow(const struct pass *pass, const struct layer *l, const void *x)
+{
+  const struct pass adapters = pass_of_adapters(pass);
+  fused_forward(&adapters, &l->narrow, x, NULL, NULL, l->t);
+}
+
+void layer_backward_narrow(const struct pass *pass, const struct layer *l, const void *dy)
+{
+  const struct pass adapters = pass_of_adapters(pass);
+  for (int i = 0; i < l->narrow.parts; i++)
+    linear_backward_input(&adapters, &l->wide[i], wide_at(pass, l, i, dy),
+                          narrow_at(pass, l, i, pass->dt));
+}
+
+void layer_backward_params(const struct pass *pass, const struct layer *l, const void *x,
+                           const void *dy)
+{
+  const struct pass adapters = pass_of_adapters(pass);
+  for (int i = 0; i < l->narrow.parts; i++)
+    linear_backward_params(&adapters, &l->wide[i], narrow_at(pass, l, i, l->t),
+                           wide_at(pass, l, i, dy));
+  fused_backward_params(&adapters, &l->narrow, x, pass->dt);
+  fused_backward_params(pass, &l->whole, x, dy);
+}
+
+void layer_backward_input(const struct pass *pass, const struct layer *l, const void *dy,
+                          const void *pre, void *dx)
+{
+  const struct pass adapters = pass_of_adapters(pass);
+  fused_backward_input(&adapters, &l->narrow, pass->dt, NULL, NULL, dx);
+  fused_backward_input(pass, &l->whole, dy, layer_adapts(l) ? dx : NULL, pre, dx);
+}
+
+void layer_backward(const struct pass *pass, const struct layer *l, const void *x, const void *dy,
+                    const void *pre, void *dx)
+{
+  struct pass coded = *pass;
+  layer_backward_narrow(pass, l, dy);
+  fused_code(&coded, &l->whole, dy);
+  layer_backward_params(&coded, l, x, dy);
+  layer_backward_input(&coded, l, dy, pre, dx);
 }
 
 struct norm norm_bind(const struct flat *flat, int weight, int bias)

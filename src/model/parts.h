@@ -46,13 +46,6 @@ struct fp8_operand fp8_operand_carve(struct carve *from, int64_t rows, int64_t w
 struct fp8_room fp8_carve(struct carve *from, const struct model *model,
                           const struct fp8_sizes *sizes);
 
-/* Rows of products with the narrow side of adapters: t = s x A^T of one layer, and dt = s dy B of
- * FUSED_MOST layers. */
-struct adapter_room {
-  void *t, *dt;
-};
-struct adapter_room adapter_carve(struct carve *from, const struct model *model, int64_t rows);
-
 /* The arguments of one call. accumulate: gradients of parameters are += instead of =. All pieces of
  * a call share its status. After a failure they do nothing. */
 struct pass {
@@ -62,19 +55,12 @@ struct pass {
   enum dtype type; /* of activations */
   bool accumulate;
   struct fp8_room fp8;
-  struct adapter_room adapters;
+  void *dt; /* of adapters: see struct layer */
 };
 /* An operation of the device, unless the pass has failed. */
 #define PASS_RUN(pass, operation, ...)                                                             \
   (void)(*(pass)->status ||                                                                        \
          (*(pass)->status = (pass)->lane->device->ops->operation((pass)->lane, __VA_ARGS__)))
-
-/* The output that a product alone reads: `y`, or NULL in passes with fp8, where it is made as
- * codes. No bf16 is then written and read. Adapters `adapts` read it as it is. */
-static inline void *coded(const struct pass *pass, bool adapts, void *y)
-{
-  return pass->fp8.use && !adapts ? NULL : y;
-}
 
 /* A unit and its flat buffers; grads may be NULL. */
 struct flat {
@@ -89,55 +75,38 @@ struct flat flat_of(const struct model *model, int unit, struct model_params par
 const void *flat_param(const struct flat *flat, int p);
 void *flat_grad(const struct flat *flat, int p);
 
-/* y += s (x A^T) B^T of A [rank, in] and B [out, rank], in the compute type. W + s B A is never
- * made. */
-struct adapter {
-  int64_t rank, stride; /* rank 0: none; elements between rows of t */
-  int part;             /* of dt */
-  float scale;          /* s */
-  const void *a, *b;
-  void *da, *db;
-};
-
 /* x NULL, in passes with fp8: x is in codes in pass->fp8.a. y = x W + b. With weight_scale, weight
  * is codes in blocks. W is [in, out] as in Hugging Face's Conv1D, or [out, in] (`transposed`) as in
- * nn.Linear and in embeddings. Rows of x are `in` elements apart, those of y and dy `y_stride`:
- * linear_bind() makes that `out`. */
+ * nn.Linear, in embeddings and in adapters. Rows of x and dx are `x_stride` elements apart, those
+ * of y and dy `y_stride`: linear_bind() makes these `in` and `out`. */
 struct linear {
-  int64_t in, out, y_stride, weight_stride; /* weight_stride: elements of a row of W */
+  int64_t in, out, x_stride, y_stride, weight_stride; /* weight_stride: elements of a row of W */
   bool transposed;
+  float y_scale, dx_scale; /* factors of y and dx without b, 0: 1 */
   const void *weight, *bias;
   const void *whole; /* start of the whole weight, also for a layer of linear_inputs() */
   const float *weight_scale;
   void *dweight, *dbias;
-  struct adapter adapter;
 };
 struct linear linear_bind(const struct flat *flat, int weight, int bias); /* bias -1: none */
 /* For linear_backward_input() alone, of a transposed layer: the layer with the inputs [first, first
  * + count). In fp8 they are multiples of FP8_TILE. */
 struct linear linear_inputs(const struct pass *pass, const struct linear *l, int64_t first,
                             int64_t count);
-/* y = x W + b + add. add [rows, out] may be NULL or y. With `pre`, pre = x W + b and y =
- * gelu(pre). */
+/* y = x W + b + add. add [rows, out], with the stride of y, may be NULL or y. With `pre`, pre = x W
+ * + b + add and y = gelu(pre). */
 void linear_forward(const struct pass *pass, const struct linear *l, const void *x, const void *add,
                     void *pre, void *y);
-/* dt from dy, if the layer has an adapter. The backward functions below read it. */
-void linear_narrow(const struct pass *pass, const struct linear *l, const void *dy);
-/* Gradients of W, b, A and B from x and dy. x NULL, with FP8_ALL: its transpose is in codes in
+/* Gradients of W and b from x and dy. x NULL, with FP8_ALL: its transpose is in codes in
  * pass->fp8.b, in blocks. */
 void linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
                             const void *dy);
-/* dx = dy W^T; with `pre`, times gelu'(pre). Then dx is the gradient with respect to the
- * pre-activation of the layer below. */
+/* dx = dy W^T. */
 void linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
-                           const void *pre, void *dx);
-
-/* All of it: dt, gradients of parameters, then dx, which may be x. dy is coded once. */
-void linear_backward(const struct pass *pass, const struct linear *l, const void *x, const void *dy,
-                     const void *pre, void *dx);
+                           void *dx);
 
 /* Layers with the same input, [out, in] each if there are several, whose outputs are adjacent in
- * rows of `out` elements. If their weights are adjacent in the flat buffer, which holds if their
+ * rows. There may be none. If their weights are adjacent in the flat buffer, which holds if their
  * sizes are multiples of LAYOUT_ALIGN, one product computes them all, and one their gradients. Both
  * ways give bitwise identical results. With the device's fp8_tensor each layer has products of its
  * own in fp8. Weight gradients in bf16 stay joined. */
@@ -150,10 +119,9 @@ struct fused {
 };
 struct fused fused_bind(const struct flat *flat, int parts, const int *weight,
                         const int *bias); /* bias NULL: none */
-void fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
-bool fused_adapts(const struct fused *f); /* whether a layer has an adapter */
-/* dt of each layer, as linear_narrow(). */
-void fused_narrow(const struct pass *pass, const struct fused *f, const void *dy);
+/* As linear_forward(). */
+void fused_forward(const struct pass *pass, const struct fused *f, const void *x, const void *add,
+                   void *pre, void *y);
 /* In passes with fp8, codes dy for fused_backward_input(), and sets pass->fp8.coded. With FP8_ALL
  * the same pass over dy codes its transpose for fused_backward_params(). That function then reads
  * dy for biases only. pass->fp8 must have room for the transpose. */
@@ -166,10 +134,54 @@ bool fused_gradients_apart(const struct pass *pass, const struct fused *f);
 bool fused_trains(const struct fused *f); /* whether a gradient of a weight is wanted */
 void fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
                            const void *dy);
-/* On a device that works by sequence this is the sum over the parts, one after the other, joined or
+/* dx = dy W^T + add, where add may be NULL or dx. With `pre`, for one layer, times gelu'(pre): dx
+ * is then the gradient with respect to the pre-activation of the layer below.
+ *
+ * On a device that works by sequence this is the sum over the parts, one after the other, joined or
  * not. Frozen parameters decide which parts are joined, and this must not change the gradients of
  * the rest. On other devices it is one product for joined parts. */
-void fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx);
+void fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy,
+                          const void *add, const void *pre, void *dx);
+
+/* Layers with the same input, some of which have adapters: y += t B^T, where t = s x A^T. Products
+ * of adapters are in the compute type. W + s B A is never made. A [rank, in] of all are adjacent in
+ * the flat buffer if the model is large enough (struct fused), so x is read once. t is kept from
+ * forward to backward, and its gradient dt = s dy B is in pass->dt during the backward pass. */
+struct layer {
+  struct fused whole, narrow;     /* W; A of layers with an adapter */
+  struct linear wide[FUSED_MOST]; /* B of these */
+  int64_t column[FUSED_MOST];     /* of their outputs in y */
+  void *t;                        /* narrow_carve() */
+};
+/* Room for t or dt of `parts` layers. */
+void *narrow_carve(struct carve *from, const struct model *model, int64_t rows, int parts);
+struct layer layer_bind(const struct flat *flat, int parts, const int *weight, const int *bias,
+                        void *t); /* bias NULL: none */
+static inline bool layer_adapts(const struct layer *l)
+{
+  return l->narrow.parts > 0;
+}
+/* An input that a layer alone reads: `x`, or NULL in passes with fp8, where it is made as codes. No
+ * bf16 is then written and read. Adapters read it as it is. */
+static inline void *coded(const struct pass *pass, const struct layer *l, void *x)
+{
+  return pass->fp8.use && !layer_adapts(l) ? NULL : x;
+}
+/* As linear_forward(). */
+void layer_forward(const struct pass *pass, const struct layer *l, const void *x, const void *add,
+                   void *pre, void *y);
+/* t alone. */
+void layer_narrow(const struct pass *pass, const struct layer *l, const void *x);
+/* dt. The functions below read it. */
+void layer_backward_narrow(const struct pass *pass, const struct layer *l, const void *dy);
+void layer_backward_params(const struct pass *pass, const struct layer *l, const void *x,
+                           const void *dy);
+/* As fused_backward_input(), without add. */
+void layer_backward_input(const struct pass *pass, const struct layer *l, const void *dy,
+                          const void *pre, void *dx);
+/* All of it: dt, gradients of parameters, then dx, which may be x. dy is coded once. */
+void layer_backward(const struct pass *pass, const struct layer *l, const void *x, const void *dy,
+                    const void *pre, void *dx);
 
 /* Layer normalisation, or RMSNorm. The forward pass writes its statistics to the room, and the
  * backward pass reads them. */

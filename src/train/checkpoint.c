@@ -73,7 +73,7 @@ static bool same_adapters(const struct model *a, const struct model *b)
     const struct model_unit *of = &a->unit[u], *other = &b->unit[u];
     same = of->params == other->params;
     for (int p = 0; p < of->params && same; p++)
-      same = of->param[p].adapter == other->param[p].adapter &&
+      same = of->param[p].adapter.a == other->param[p].adapter.a &&
              of->layout.elements[p] == other->layout.elements[p];
   }
   return same;

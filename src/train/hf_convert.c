@@ -457,9 +457,10 @@ static enum status describe_targets(struct export *export)
     for (int p = 0; p < model->unit[u].params && !status; p++, t++)
       status = describe_target(export, t, &model->unit[u].param[p]);
     for (int p = 0; p < model->unit[u].params && !status && !export->adapters; p++) {
-      const int a = model->unit[u].param[p].adapter;
+      const struct model_param *param = &model->unit[u].param[p];
+      const int a = param->adapter.a, b = param->adapter.b;
       export->targets[first + p].a = a ? export->tensors[first + a].data : NULL;
-      export->targets[first + p].b = a ? export->tensors[first + a + 1].data : NULL;
+      export->targets[first + p].b = b ? export->tensors[first + b].data : NULL;
     }
   }
   return status;

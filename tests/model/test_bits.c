@@ -191,19 +191,24 @@ TEST(test_frozen)
   }
 }
 
+static void find_qkv(const struct model_unit *unit, const char *kind, int at[3])
+{
+  for (int i = 0; i < 3; i++)
+    for (int p = 0; p < unit->params; p++) {
+      char name[32];
+      snprintf(name, sizeof name, "%c_proj.%s", "qkv"[i], kind);
+      at[i] = strstr(unit->param[p].name, name) ? p : at[i];
+    }
+}
+
 static struct fused bind_qkv(const struct engine *engine)
 {
-  const struct model_unit *unit = &engine->model->unit[1];
-  struct flat flat =
+  const struct flat flat =
       flat_of(engine->model, 1, (struct model_params){.flat = engine->params[1]}, engine->grads[1]);
-  int at[6] = {0};
-  static const char *const names[6] = {"q_proj.weight", "k_proj.weight", "v_proj.weight",
-                                       "q_proj.bias",   "k_proj.bias",   "v_proj.bias"};
-  for (int i = 0; i < 6; i++)
-    for (int p = 0; p < unit->params; p++)
-      if (strstr(unit->param[p].name, names[i]))
-        at[i] = p;
-  return fused_bind(&flat, 3, at, at + 3);
+  int weight[3] = {0}, bias[3] = {0};
+  find_qkv(flat.unit, "weight", weight);
+  find_qkv(flat.unit, "bias", bias);
+  return fused_bind(&flat, 3, weight, bias);
 }
 
 /* One product or three: output, parameters' gradients and input's gradient. Oracle: the other way.
@@ -226,11 +231,11 @@ TEST(test_fused)
   enum status status = STATUS_OK;
   struct pass one = {.lane = joined.lane, .status = &status, .rows = ROWS, .tile = 20},
               other = {.lane = apart.lane, .status = &status, .rows = ROWS, .tile = 20};
-  fused_forward(&one, &a, x, y[0]);
-  fused_forward(&other, &b, x, y[1]);
+  fused_forward(&one, &a, x, NULL, NULL, y[0]);
+  fused_forward(&other, &b, x, NULL, NULL, y[1]);
   assert_memory_equal(y[0], y[1], sizeof y[0]);
-  fused_backward_input(&one, &a, dy, dx[0]);
-  fused_backward_input(&other, &b, dy, dx[1]);
+  fused_backward_input(&one, &a, dy, NULL, NULL, dx[0]);
+  fused_backward_input(&other, &b, dy, NULL, NULL, dx[1]);
   assert_memory_equal(dx[0], dx[1], sizeof dx[0]);
   fused_backward_params(&one, &a, x, dy);
   fused_backward_params(&other, &b, x, dy);
@@ -243,6 +248,44 @@ TEST(test_fused)
   engine_destroy(&joined);
   engine_destroy(&apart);
   engine_destroy(&mixed);
+}
+
+/* A of layers with the same input are one product where they are adjacent. Oracle: the offsets. */
+TEST(test_adapters_are_joined)
+{
+  static const char *const keys = "arch=llama layers=1 heads=2 kv_heads=1 head_width=8 ffn=%d "
+                                  "width=%d vocab=9 context=9 lora.rank=%d lora.targets=[%s]";
+  static const struct {
+    int width, rank, parts;
+    bool joined;
+    int64_t column[3];
+    const char *targets;
+  } row[] = {{64, 3, 3, true, {0, 16, 24}, "*_proj.weight"},
+             {64, 3, 2, true, {0, 24}, "*[qv]_proj.weight"},
+             {64, 3, 1, true, {16}, "*k_proj.weight"},
+             {32, 6, 3, true, {0, 16, 24}, "*_proj.weight"},
+             {32, 3, 3, false, {0, 16, 24}, "*_proj.weight"},
+             {64, 3, 0, true, {0}, "*up_proj.weight"}};
+  for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+    const struct model_unit *unit;
+    struct model *model;
+    char text[256];
+    int at[3] = {0};
+    snprintf(text, sizeof text, keys, 16, row[i].width, row[i].rank, row[i].targets);
+    must(engine_model(text, 1, &model));
+    unit = &model->unit[1];
+    find_qkv(unit, "weight", at);
+    const struct flat flat = flat_of(model, 1, (struct model_params){0}, NULL);
+    const struct layer l = layer_bind(&flat, 3, at, NULL, NULL);
+    assert_int_equal(l.narrow.parts, row[i].parts);
+    assert_int_equal(l.narrow.joined, row[i].joined);
+    assert_int_equal(l.narrow.out, row[i].parts * row[i].rank);
+    for (int n = 0; n < row[i].parts; n++) {
+      assert_int_equal(l.column[n], row[i].column[n]);
+      assert_int_equal(l.wide[n].y_stride, 32);
+    }
+    model_destroy(model);
+  }
 }
 
 TEST_MAIN(NULL, NULL)
