@@ -59,6 +59,31 @@ struct layout_range layout_shard(const struct layout_unit *unit, bool frozen, in
  * flattened). Empty if none. */
 struct layout_range layout_param_part(const struct layout_unit *unit, int p, struct layout_range r);
 
+/* Tensors that are cut along dimensions, over ranks that each hold one piece. Elements of a tensor,
+ * and of a piece by itself, are counted row by row. A unit's flat buffer holds pieces as it holds
+ * whole parameters. A dimension that holds several matrices is two dimensions here, for instance
+ * 3 x C for queries, keys and values, of which the second one is cut. */
+struct layout_cut {
+  int parts, index; /* equal pieces along a dimension; 0 or 1: it is not cut */
+};
+struct layout_box {
+  int ndim;
+  int64_t shape[LAYOUT_MAX_DIMS]; /* of the whole tensor */
+  int64_t begin[LAYOUT_MAX_DIMS], size[LAYOUT_MAX_DIMS];
+};
+/* STATUS_USAGE names the tensor and a dimension that its parts do not divide into multiples of
+ * `align`, and the nearest number of parts that does. */
+enum status layout_check_cuts(const char *name, int ndim, const int64_t *shape,
+                              const struct layout_cut *cut, int64_t align);
+/* The piece. cut [ndim]: as layout_check_cuts() accepts them. */
+struct layout_box layout_box(int ndim, const int64_t *shape, const struct layout_cut *cut);
+int64_t layout_box_elements(const struct layout_box *box);
+/* Which elements of the tensor the elements [at, end) of the box are, up to the first gap. Not
+ * empty if at < end. So a range of a box is a list of runs, each of them as long as possible. */
+struct layout_range layout_box_run(const struct layout_box *box, int64_t at, int64_t end);
+/* The number of elements of the box that lie before element `at` of the tensor. */
+int64_t layout_box_before(const struct layout_box *box, int64_t at);
+
 /* "2 x 3", for messages; at most LAYOUT_MAX_DIMS dimensions. */
 struct layout_text {
   char text[96];

@@ -1,1 +1,3 @@
-check_PROGRAMS += tests/layout/test_layout
+check_PROGRAMS += \
+	tests/layout/test_box \
+	tests/layout/test_layout
