@@ -1,12 +1,13 @@
 /* CRC-32 of whole tensors from parts on many ranks: ranks add up a few numbers, and exchange no
  * data.
  *
- * A CRC is linear. The CRC of each part is moved to the left by the bytes that follow the part, by
- * zlib's crc32_combine(). The exclusive or of these is the CRC of the tensor. The bits are counted,
- * so that equal parts of several ranks are found, too. A part also adds mix(end) - mix(begin).
- * Where parts cover each element once, these differences add up to that of the whole tensor. Any
- * other parts give another sum, but for one case in 2^40. */
+ * A CRC is linear. The CRC of each run of elements is moved to the left by the bytes that follow
+ * the run, by zlib's crc32_combine(). The exclusive or of these is the CRC of the tensor. The bits
+ * are counted, so that equal parts of several ranks are found, too. A run also adds
+ * mix(end) - mix(begin). Where runs cover each element once, these differences add up to that of
+ * the whole tensor. Any other runs give another sum, but for one case in 2^40. */
 #include <limits.h>
+#include <string.h>
 #include <zlib.h>
 
 #include "base/hash.h"
@@ -22,14 +23,32 @@ static int64_t mix(int64_t element)
   return (int64_t)(hash_mix((uint64_t)element, 0) >> 24);
 }
 
+void checkpoint_crc_add(const struct layout_box *box, enum dtype type, struct layout_range range,
+                        const void *data, struct checkpoint_piece *piece)
+{
+  const int64_t size = (int64_t)dtype_size(type);
+  const char *from = data;
+  for (int64_t at = range.begin, n; at < range.end; at += n, from += n * size) {
+    const struct layout_range run = layout_box_run(box, at, range.end);
+    uLong crc = (uLong)piece->crc;
+    n = run.end - run.begin;
+    if (run.begin > piece->reached)
+      crc = crc32_combine(crc, 0, (z_off_t)((run.begin - piece->reached) * size));
+    piece->crc = (int64_t)crc32_z(crc, (const Bytef *)from, (size_t)(n * size));
+    piece->reached = run.end;
+    piece->elements += n;
+    piece->mixed += mix(run.end) - mix(run.begin);
+  }
+}
+
 static void add_piece(const struct checkpoint_entry *entry, const struct checkpoint_piece *piece,
                       int64_t *words)
 {
   const int64_t size = (int64_t)dtype_size((enum dtype)entry->type);
   const uLong crc =
-      crc32_combine((uLong)piece->crc, 0, (z_off_t)((entry->elements - piece->end) * size));
-  words[0] += piece->end - piece->begin;
-  words[1] += mix(piece->end) - mix(piece->begin);
+      crc32_combine((uLong)piece->crc, 0, (z_off_t)((entry->elements - piece->reached) * size));
+  words[0] += piece->elements;
+  words[1] += piece->mixed;
   for (int b = 0; b < BITS; b++)
     words[2 + b] += crc >> b & 1;
 }
@@ -64,25 +83,48 @@ enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_ta
   return status;
 }
 
-enum status checkpoint_crc_fault(struct comm *comm, int64_t elements, struct layout_range mine,
-                                 int64_t *out)
+struct held {
+  struct layout_cut cut[LAYOUT_MAX_DIMS];
+  struct layout_range range;
+};
+
+/* Whether element `at` of the tensor is held. *next becomes the first one after it at which this
+ * changes, if that is less. */
+static bool holds(const struct checkpoint_entry *entry, const struct held *held, int64_t at,
+                  int64_t *next)
 {
-  int64_t ranks = 1;
-  void *gathered;
-  const enum status status = comm_mpi_gather(comm, MEM_IO, &mine, sizeof mine, &ranks, &gathered);
+  const struct layout_box box = checkpoint_box(entry, held->cut);
+  int64_t first = layout_box_before(&box, at);
+  first = first > held->range.begin ? first : held->range.begin;
+  if (first >= held->range.end)
+    return false;
+  const struct layout_range run = layout_box_run(&box, first, held->range.end);
+  const bool inside = run.begin <= at;
+  const int64_t change = inside ? run.end : run.begin;
+  *next = change < *next ? change : *next;
+  return inside;
+}
+
+enum status checkpoint_crc_fault(struct comm *comm, const struct checkpoint_entry *entry,
+                                 const struct io_tensor *mine, int64_t *out)
+{
+  struct held own = {.range = mine->range};
+  int64_t ranks = 1, at = 0;
+  void *all;
+  memcpy(own.cut, mine->cut, sizeof own.cut);
+  const enum status status = comm_mpi_gather(comm, MEM_IO, &own, sizeof own, &ranks, &all);
   if (status)
     return status;
-  const struct layout_range *all = gathered;
-  *out = elements;
-  for (int64_t i = -1; i < 2 * ranks; i++) {
-    const int64_t at = i < 0 ? 0 : i % 2 ? all[i / 2].end : all[i / 2].begin;
-    int times = 0;
+  for (int64_t next, times = 1; at < entry->elements; at = next) {
+    next = entry->elements;
+    times = 0;
     for (int64_t r = 0; r < ranks; r++)
-      times += all[r].begin <= at && at < all[r].end;
-    if (times != 1 && at < *out)
-      *out = at;
+      times += holds(entry, (struct held *)all + r, at, &next);
+    if (times != 1)
+      break;
   }
-  mem_free(gathered);
+  *out = at;
+  mem_free(all);
   return STATUS_OK;
 }
 
@@ -124,11 +166,11 @@ static enum status crc_of_share(struct comm *comm, int file, const struct checkp
             end = last > before ? (last - before + size - 1) / size : 0;
     struct io_tensor part = {.type = (enum dtype)entry->type,
                              .range = {begin, end < entry->elements ? end : entry->elements}};
-    struct checkpoint_piece piece = {.tensor = t, .begin = part.range.begin, .end = part.range.end};
+    struct checkpoint_piece piece = {.tensor = t};
     before += entry->elements * size;
-    if (piece.begin >= piece.end)
+    if (part.range.begin >= part.range.end)
       continue;
-    status = checkpoint_read_tensor(file, table, t, &part, buffer, &piece.crc, NULL);
+    status = checkpoint_read_tensor(file, table, t, &part, buffer, &piece, NULL);
     pieces[(*n)++] = piece;
   }
   mem_free(buffer);

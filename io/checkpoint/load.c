@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
@@ -179,20 +178,33 @@ static enum status read_bytes(int file, int64_t at, size_t bytes, void *to)
   return STATUS_OK;
 }
 
-/* The CRC is computed over the bytes in memory, so that exactly the used bytes were checked. */
-static enum status read_pieces(int file, int64_t offset, const struct io_tensor *tensor,
-                               void *buffer, int64_t *crc, bool *not_taken)
+static enum status read_runs(int file, int64_t offset, const struct layout_box *box, size_t size,
+                             struct layout_range piece, char *data)
 {
-  const size_t size = dtype_size(tensor->type);
-  uLong sum = 0;
+  enum status status = STATUS_OK;
+  for (int64_t at = piece.begin, n; at < piece.end && !status; at += n) {
+    const struct layout_range run = layout_box_run(box, at, piece.end);
+    n = run.end - run.begin;
+    status = read_bytes(file, offset + run.begin * (int64_t)size, (size_t)n * size,
+                        data + (size_t)(at - piece.begin) * size);
+  }
+  return status;
+}
+
+/* The CRC is computed over the bytes in memory, so that exactly the used bytes were checked. */
+static enum status read_pieces(int file, const struct checkpoint_entry *entry,
+                               const struct io_tensor *tensor, void *buffer,
+                               struct checkpoint_piece *sum, bool *not_taken)
+{
+  const struct layout_box box = checkpoint_box(entry, tensor->cut);
   for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end;) {
     piece = checkpoint_piece_at(tensor, piece.end);
     void *const data = checkpoint_piece_memory(tensor, piece, buffer);
-    const size_t bytes = (size_t)(piece.end - piece.begin) * size;
-    enum status status = read_bytes(file, offset + piece.begin * (int64_t)size, bytes, data);
+    enum status status =
+        read_runs(file, entry->offset, &box, dtype_size(tensor->type), piece, data);
     progress_add();
-    if (!status && crc)
-      sum = crc32_z(sum, data, bytes);
+    if (!status && sum)
+      checkpoint_crc_add(&box, tensor->type, piece, data, sum);
     if (!status && tensor->move) {
       status = tensor->move(tensor, piece, data);
       *not_taken = status != STATUS_OK;
@@ -200,16 +212,14 @@ static enum status read_pieces(int file, int64_t offset, const struct io_tensor 
     if (status)
       return status;
   }
-  if (crc)
-    *crc = (int64_t)sum;
   return STATUS_OK;
 }
 
 enum status checkpoint_read_tensor(int file, const struct checkpoint_table *table, int64_t t,
-                                   const struct io_tensor *tensor, void *buffer, int64_t *crc,
-                                   bool *not_taken)
+                                   const struct io_tensor *tensor, void *buffer,
+                                   struct checkpoint_piece *piece, bool *not_taken)
 {
-  return status_prefix(read_pieces(file, table->entry[t].offset, tensor, buffer, crc, not_taken),
+  return status_prefix(read_pieces(file, &table->entry[t], tensor, buffer, piece, not_taken),
                        "dataset %s", checkpoint_table_name(table, t));
 }
 
@@ -218,12 +228,11 @@ static enum status read_ranges(struct load *load, int64_t *n)
 {
   for (int t = 0; t < load->n; t++) {
     const struct io_tensor *tensor = &load->tensors[t];
-    struct checkpoint_piece piece = {
-        .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
-    if (piece.begin >= piece.end)
+    struct checkpoint_piece piece = {.tensor = t};
+    if (tensor->range.begin >= tensor->range.end)
       continue;
     const enum status status = checkpoint_read_tensor(load->file, &load->found, load->at[t], tensor,
-                                                      load->buffer, &piece.crc, &load->not_taken);
+                                                      load->buffer, &piece, &load->not_taken);
     if (status)
       return status;
     load->pieces[(*n)++] = piece;

@@ -61,25 +61,36 @@ extern int64_t checkpoint_piece_bytes;
 extern int64_t checkpoint_flush_bytes; /* that a rank writes before it flushes them to the disk: 1
                                           GiB; tests lower it */
 
+/* A rank's part of a tensor, as far as its elements were met: their number, and the CRC-32 of the
+ * tensor's bytes up to them, of which the others count as zeros without any CRC. */
+struct checkpoint_piece {
+  int64_t tensor, elements, crc;
+  int64_t reached; /* end of the last run of elements */
+  int64_t mixed;   /* finds out whether pieces cover each element once */
+};
+/* Meets the elements [range) of the tensor's box, whose bytes are `data`; in rising order. */
+void checkpoint_crc_add(const struct layout_box *box, enum dtype type, struct layout_range range,
+                        const void *data, struct checkpoint_piece *piece);
+
+/* The piece of dataset t that a tensor describes. */
+struct layout_box checkpoint_box(const struct checkpoint_entry *entry,
+                                 const struct layout_cut *cut);
 /* The tensor's range of dataset t from an open file, through `buffer` if the tensor has no data.
- * *crc, if not NULL: of what was read. *not_taken: the failure is that of tensor->move. NULL
+ * *piece, if not NULL, meets what was read. *not_taken: the failure is that of tensor->move. NULL
  * without `move`. Local. */
 enum status checkpoint_read_tensor(int file, const struct checkpoint_table *table, int64_t t,
-                                   const struct io_tensor *tensor, void *buffer, int64_t *crc,
-                                   bool *not_taken);
+                                   const struct io_tensor *tensor, void *buffer,
+                                   struct checkpoint_piece *piece, bool *not_taken);
 
-/* A contiguous part of a tensor and the CRC-32 of its bytes. */
-struct checkpoint_piece {
-  int64_t tensor, begin, end, crc;
-};
 /* CRC-32 of whole tensors from the pieces of all ranks. The CRC of tensor t is sums[2 t].
  * sums[2 t + 1]: how often the pieces cover each element, 0 if not all alike. More than once, as by
  * replicas: the CRC is only valid if their pieces are equal. Collective. */
 enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table,
                                    int64_t n, const struct checkpoint_piece *pieces, int64_t *sums);
-/* The first element that the ranks' ranges do not cover exactly once. Collective. */
-enum status checkpoint_crc_fault(struct comm *comm, int64_t elements, struct layout_range mine,
-                                 int64_t *out);
+/* The first element that the ranks' parts do not cover exactly once: of rank `mine` the range of a
+ * tensor like the entry. Collective. */
+enum status checkpoint_crc_fault(struct comm *comm, const struct checkpoint_entry *entry,
+                                 const struct io_tensor *mine, int64_t *out);
 /* Reads the tensors t with wanted[t] (all if NULL) of an open file, shared evenly among the ranks,
  * and compares their CRCs with the table's. Each rank reads in parts of a few MiB. Collective. */
 enum status checkpoint_crc_verify(struct comm *comm, int file, const struct checkpoint_table *table,

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
@@ -126,10 +125,10 @@ static enum status check_same(struct save *save)
                          sizeof words);
 }
 
-static enum status checksum(struct save *save, int t, int64_t *crc)
+static enum status checksum(struct save *save, struct checkpoint_piece *sum)
 {
-  const struct io_tensor *tensor = &save->tensors[t];
-  uLong sum = 0;
+  const struct io_tensor *tensor = &save->tensors[sum->tensor];
+  const struct layout_box box = checkpoint_box(&save->table.entry[sum->tensor], tensor->cut);
   enum status status = STATUS_OK;
   for (struct layout_range piece = {0, tensor->range.begin};
        piece.end < tensor->range.end && !status;) {
@@ -138,18 +137,18 @@ static enum status checksum(struct save *save, int t, int64_t *crc)
     checkpoint_moved();
     status = tensor->move ? tensor->move(tensor, piece, data) : STATUS_OK;
     if (!status)
-      sum = crc32_z(sum, data, (size_t)(piece.end - piece.begin) * dtype_size(tensor->type));
+      checkpoint_crc_add(&box, tensor->type, piece, data, sum);
   }
-  *crc = (int64_t)sum;
   return status;
 }
 
 static enum status refuse_parts(const struct save *save, int t)
 {
-  const struct io_tensor *tensor = &save->tensors[t];
+  struct io_tensor tensor = save->tensors[t];
   int64_t fault;
-  return checkpoint_crc_fault(save->comm, save->table.entry[t].elements,
-                              writes(tensor) ? tensor->range : (struct layout_range){0, 0}, &fault)
+  if (!writes(&tensor))
+    tensor.range = (struct layout_range){0, 0};
+  return checkpoint_crc_fault(save->comm, &save->table.entry[t], &tensor, &fault)
              ?: status_set(STATUS_INTERNAL,
                            "element %lld of tensor %s is not written by exactly one rank",
                            (long long)fault, checkpoint_table_name(&save->table, t));
@@ -161,12 +160,10 @@ static enum status find_checksums(struct save *save)
 {
   enum status status = STATUS_OK;
   for (int t = 0; t < save->n && !status; t++) {
-    const struct io_tensor *tensor = &save->tensors[t];
-    if (!writes(tensor))
+    if (!writes(&save->tensors[t]))
       continue;
-    save->pieces[save->pieces_n] = (struct checkpoint_piece){
-        .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
-    status = checksum(save, t, &save->pieces[save->pieces_n++].crc);
+    save->pieces[save->pieces_n] = (struct checkpoint_piece){.tensor = t};
+    status = checksum(save, &save->pieces[save->pieces_n++]);
   }
   checkpoint_now_at(comparing, true);
   status = comm_agree(save->comm, status)

@@ -1,5 +1,5 @@
-/* The input of io/: named tensors of which this rank holds a range. Knows nothing of plans or
- * models. */
+/* The input of io/: named tensors of which this rank holds a range of a piece. Knows nothing of
+ * plans or models. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,11 +18,12 @@ struct io_tensor {
   const char *name;  /* Hugging Face's */
   enum dtype type;   /* of memory and file */
   int ndim;
-  int64_t shape[LAYOUT_MAX_DIMS];
+  int64_t shape[LAYOUT_MAX_DIMS];         /* of the whole tensor */
+  struct layout_cut cut[LAYOUT_MAX_DIMS]; /* the piece; zeros: the tensor is not cut */
   struct layout_range
-      range; /* flat elements held by this rank; may be empty. When writing, the ranks' ranges must
-                cover the tensor exactly once, except that ranks with `writer` false (replicas)
-                write nothing. When reading, any ranges */
+      range; /* elements of the piece held by this rank; may be empty. When writing, the ranks'
+                ranges must cover the tensor exactly once, except that ranks with `writer` false
+                (replicas) write nothing. When reading, any ranges */
   bool writer;
   void *data;    /* element range.begin */
   io_move *move; /* NULL, or instead of `data`: the range goes through a buffer of a few MiB, in

@@ -19,6 +19,11 @@ bool checkpoint_entry_alike(const struct checkpoint_entry *a, const struct check
          memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
 }
 
+struct layout_box checkpoint_box(const struct checkpoint_entry *entry, const struct layout_cut *cut)
+{
+  return layout_box((int)entry->ndim, entry->shape, cut);
+}
+
 int64_t checkpoint_entry_bytes(const struct checkpoint_entry *entry)
 {
   return entry->elements * (int64_t)dtype_size((enum dtype)entry->type);
@@ -86,14 +91,17 @@ static enum status check_tensor(const struct io_tensor *tensor, int64_t *element
                       "'/', and no group is called deck",
                       tensor->name ? tensor->name : "NULL", tensor->group ? tensor->group : "NULL");
   int64_t n;
-  if (hdf5_count(tensor->name, tensor->type, tensor->ndim, tensor->shape, &n))
+  if (hdf5_count(tensor->name, tensor->type, tensor->ndim, tensor->shape, &n) ||
+      layout_check_cuts(tensor->name, tensor->ndim, tensor->shape, tensor->cut, 1))
     return status_prefix(STATUS_INTERNAL, "group %s", tensor->group);
-  struct layout_range range = tensor->range;
+  const struct layout_box box = layout_box(tensor->ndim, tensor->shape, tensor->cut);
+  const struct layout_range range = tensor->range;
+  *elements = n;
+  n = layout_box_elements(&box);
   if (range.begin < range.end && (range.begin < 0 || range.end > n))
     return status_set(
         STATUS_INTERNAL, "the range %lld to %lld of tensor %s/%s lies outside its %lld elements",
         (long long)range.begin, (long long)range.end, tensor->group, tensor->name, (long long)n);
-  *elements = n;
   return STATUS_OK;
 }
 

@@ -10,6 +10,9 @@
  *   held by    00000000 111111 11 2222222222222 22222 333 44444
  *   written by       0               1               2
  *
+ * Pieces of a tensor that is cut lie between each other in a block. A rank's bytes of a block are
+ * one range of its piece, so they are one message, which the writer then spreads over the block.
+ *
  * Ranks are numbered node by node, so nearly all messages stay inside a node. All ranks take the
  * blocks in the order of the file, and a send is complete before the next one begins. So the ranks
  * of the first unfinished block are all there, and it can be finished. A rank whose file fails goes
@@ -28,9 +31,26 @@
 
 enum { TAG = 46, MOST_ELEMENT = 8 /* bytes */ };
 
-/* Bytes of a tensor that one rank holds, by their place in the file. Sent as it is. */
+/* Elements of a tensor that one rank holds. Sent as it is. */
 struct part {
-  int64_t at, end, tensor, rank;
+  int64_t at, end; /* in the file: of the first element, and after the last one */
+  struct layout_range range;
+  struct layout_cut cut[LAYOUT_MAX_DIMS];
+  int tensor, rank;
+};
+
+/* The elements of a part that begin in a block. */
+struct fragment {
+  const struct part *part;
+  struct layout_box box;
+  struct layout_range range; /* of the box, not yet written */
+  int64_t at, end;           /* in the file: the first run of the range */
+  const char *from;
+};
+
+/* A block, and the parts [first, last) that may have elements in it. */
+struct cursor {
+  int64_t block, first, last;
 };
 
 struct writer {
@@ -39,9 +59,9 @@ struct writer {
   int file;
   int64_t unflushed; /* bytes */
   int64_t n;
-  struct part
-      *parts; /* in the order of the file: of all ranks on several nodes, else of this one */
-  char *block, *sent; /* content of a block, and of a message */
+  struct part *parts;         /* by their places: of all ranks on several nodes, else of this one */
+  struct fragment *fragments; /* of a block */
+  char *block, *gathered, *sent; /* content of a block, of its fragments, and of a message */
   MPI_Request *receives, send;
   int receiving;
 };
@@ -54,9 +74,23 @@ static int compare_parts(const void *a, const void *b)
   return (left->at > right->at) - (left->at < right->at);
 }
 
+static const struct checkpoint_entry *entry_of(const struct writer *writer, const struct part *part)
+{
+  return &writer->data->table->entry[part->tensor];
+}
+
 static int64_t element_bytes(const struct writer *writer, const struct part *part)
 {
-  return (int64_t)dtype_size(writer->data->tensors[part->tensor].type);
+  return (int64_t)dtype_size((enum dtype)entry_of(writer, part)->type);
+}
+
+/* The bytes in the file of a run of elements of a tensor. */
+static void place(const struct writer *writer, const struct part *part, struct layout_range run,
+                  int64_t *at, int64_t *end)
+{
+  const int64_t offset = entry_of(writer, part)->offset, size = element_bytes(writer, part);
+  *at = offset + run.begin * size;
+  *end = offset + run.end * size;
 }
 
 static enum status find_own_parts(struct writer *writer)
@@ -64,13 +98,16 @@ static enum status find_own_parts(struct writer *writer)
   const struct checkpoint_data *data = writer->data;
   const enum status status = mem_new(MEM_IO, data->n, &writer->parts);
   for (int64_t i = 0; i < data->n && !status; i++) {
-    const struct checkpoint_piece *piece = &data->pieces[i];
-    struct part part = {.tensor = piece->tensor, .rank = comm_rank(data->comm)};
-    const int64_t offset = data->table->entry[piece->tensor].offset,
-                  size = element_bytes(writer, &part);
-    part.at = offset + piece->begin * size;
-    part.end = offset + piece->end * size;
-    writer->parts[writer->n++] = part;
+    const int t = (int)data->pieces[i].tensor;
+    const struct io_tensor *tensor = &data->tensors[t];
+    struct part *part = &writer->parts[writer->n++];
+    *part = (struct part){.tensor = t, .rank = comm_rank(data->comm), .range = tensor->range};
+    memcpy(part->cut, tensor->cut, sizeof part->cut);
+    const struct layout_box box = checkpoint_box(entry_of(writer, part), part->cut);
+    place(writer, part,
+          (struct layout_range){layout_box_run(&box, part->range.begin, part->range.end).begin,
+                                data->pieces[i].reached},
+          &part->at, &part->end);
   }
   return status;
 }
@@ -88,53 +125,97 @@ static enum status gather_parts(struct writer *writer)
   return STATUS_OK;
 }
 
+/* The next block in which a part may have elements. */
+static bool next_block(const struct writer *writer, struct cursor *cursor)
+{
+  const struct part *parts = writer->parts;
+  cursor->block++;
+  while (cursor->first < writer->n &&
+         parts[cursor->first].end <= cursor->block * checkpoint_piece_bytes)
+    cursor->first++;
+  if (cursor->first == writer->n)
+    return false;
+  const int64_t begins = parts[cursor->first].at / checkpoint_piece_bytes;
+  cursor->block = begins > cursor->block ? begins : cursor->block;
+  while (cursor->last < writer->n &&
+         parts[cursor->last].at < (cursor->block + 1) * checkpoint_piece_bytes)
+    cursor->last++;
+  return true;
+}
+
 /* Collective. */
 static enum status prepare(struct writer *writer)
 {
   struct comm *comm = writer->data->comm;
   const size_t bytes = (size_t)checkpoint_piece_bytes + MOST_ELEMENT;
   const bool several = comm_local_ranks(comm) < comm_ranks(comm);
+  int64_t most = 0;
   enum status status = comm_agree(comm, find_own_parts(writer));
   if (several)
     status = status ?: gather_parts(writer);
-  status = status ?: mem_alloc(MEM_IO, bytes, (void **)&writer->block)
-                  ?: mem_alloc(MEM_IO, bytes, (void **)&writer->sent)
-                  ?: mem_new(MEM_IO, writer->n, &writer->receives);
   if (!status && writer->n > 0)
     qsort(writer->parts, (size_t)writer->n, sizeof *writer->parts, compare_parts);
+  for (struct cursor cursor = {-1}; !status && next_block(writer, &cursor);)
+    most = cursor.last - cursor.first > most ? cursor.last - cursor.first : most;
+  status = status ?: mem_alloc(MEM_IO, bytes, (void **)&writer->block)
+                  ?: mem_alloc(MEM_IO, bytes, (void **)&writer->gathered)
+                  ?: mem_alloc(MEM_IO, bytes, (void **)&writer->sent)
+                  ?: mem_new(MEM_IO, most, &writer->fragments)
+                  ?: mem_new(MEM_IO, most, &writer->receives);
   return comm_agree(comm, status);
 }
 
-/* Blocks and fragments: the bytes of a part that are in a block. */
+/* The fragments of a block, by the places of their first elements. */
 
-struct cursor {
-  int64_t part, at;
-};
-struct fragment {
-  const struct part *part;
-  int64_t at, end;
-};
-
-static int64_t place(const struct writer *writer, const struct cursor *cursor)
+static int compare_fragments(const void *a, const void *b)
 {
-  const int64_t begin = writer->parts[cursor->part].at;
-  return cursor->at > begin ? cursor->at : begin;
+  const struct fragment *left = a, *right = b;
+  return (left->at > right->at) - (left->at < right->at);
 }
 
-/* The next fragment, if it begins in the block. An element is not cut: it belongs to the block
- * where it begins. */
-static bool take_fragment(const struct writer *writer, int64_t block, struct cursor *cursor,
-                          struct fragment *out)
+/* The first element of the part that begins at or after a byte of the file. */
+static int64_t element_at(const struct writer *writer, const struct fragment *fragment, int64_t at)
 {
-  if (cursor->part == writer->n || place(writer, cursor) / checkpoint_piece_bytes != block)
+  const int64_t before = at - entry_of(writer, fragment->part)->offset,
+                size = element_bytes(writer, fragment->part);
+  const int64_t element =
+      before > 0 ? layout_box_before(&fragment->box, (before + size - 1) / size) : 0;
+  const struct layout_range range = fragment->part->range;
+  return element < range.begin ? range.begin : element < range.end ? element : range.end;
+}
+
+/* Finds the bytes of the first run that is not written. False: there is none. */
+static bool find_run(const struct writer *writer, struct fragment *fragment)
+{
+  if (fragment->range.begin >= fragment->range.end)
     return false;
-  const struct part *part = &writer->parts[cursor->part];
-  const int64_t at = place(writer, cursor), size = element_bytes(writer, part),
-                whole = ((block + 1) * checkpoint_piece_bytes - at) / size * size,
-                end = at + (whole > 0 ? whole : size);
-  *out = (struct fragment){part, at, end < part->end ? end : part->end};
-  *cursor = (struct cursor){cursor->part + (out->end == part->end), out->end};
+  place(writer, fragment->part,
+        layout_box_run(&fragment->box, fragment->range.begin, fragment->range.end), &fragment->at,
+        &fragment->end);
   return true;
+}
+
+static int64_t find_fragments(const struct writer *writer, const struct cursor *cursor)
+{
+  int64_t n = 0;
+  for (int64_t i = cursor->first; i < cursor->last; i++) {
+    const struct part *part = &writer->parts[i];
+    struct fragment *fragment = &writer->fragments[n];
+    *fragment =
+        (struct fragment){.part = part, .box = checkpoint_box(entry_of(writer, part), part->cut)};
+    fragment->range.begin = element_at(writer, fragment, cursor->block * checkpoint_piece_bytes);
+    fragment->range.end =
+        element_at(writer, fragment, (cursor->block + 1) * checkpoint_piece_bytes);
+    n += find_run(writer, fragment);
+  }
+  if (n > 0)
+    qsort(writer->fragments, (size_t)n, sizeof *writer->fragments, compare_fragments);
+  return n;
+}
+
+static int64_t fragment_bytes(const struct writer *writer, const struct fragment *fragment)
+{
+  return (fragment->range.end - fragment->range.begin) * element_bytes(writer, fragment->part);
 }
 
 /* The file. */
@@ -163,22 +244,48 @@ static void put(struct writer *writer, int64_t tensor, const char *from, int64_t
   checkpoint_now_at(checkpoint_writing, false);
 }
 
-/* Bytes that follow each other go in one call. */
-static void put_block(struct writer *writer, int64_t block, struct cursor cursor)
+/* Goes on to the next run of the first fragment. The fragments stay in order; one without another
+ * run is left out. */
+static void take_run(const struct writer *writer, struct fragment **first, int64_t *n)
 {
-  const int64_t first = block * checkpoint_piece_bytes;
-  struct fragment fragment;
-  int64_t tensor = 0, begin = first, end = first;
-  while (take_fragment(writer, block, &cursor, &fragment)) {
-    if (fragment.at != end) {
-      put(writer, tensor, writer->block + (begin - first), begin, end);
-      begin = fragment.at;
-    }
-    if (fragment.at == begin)
-      tensor = fragment.part->tensor;
-    end = fragment.end;
+  struct fragment *fragment = *first;
+  const int64_t bytes = fragment->end - fragment->at;
+  fragment->from += bytes;
+  fragment->range.begin += bytes / element_bytes(writer, fragment->part);
+  if (!find_run(writer, fragment)) {
+    (*first)++;
+    (*n)--;
+    return;
   }
-  put(writer, tensor, writer->block + (begin - first), begin, end);
+  for (const struct fragment *end = fragment + *n - 1; fragment < end; fragment++) {
+    if (fragment[0].at < fragment[1].at)
+      return;
+    const struct fragment later = fragment[0];
+    fragment[0] = fragment[1];
+    fragment[1] = later;
+  }
+}
+
+/* Bytes that follow each other go in one call. A single fragment goes to the file from where it
+ * is. */
+static void put_fragments(struct writer *writer, int64_t block, int64_t n)
+{
+  const bool single = n == 1;
+  int64_t tensor = 0, begin = 0, end = 0;
+  const char *from = NULL;
+  for (struct fragment *first = writer->fragments; n > 0; take_run(writer, &first, &n)) {
+    char *const place = writer->block + (first->at - block * checkpoint_piece_bytes);
+    if (first->at != end) {
+      put(writer, tensor, from, begin, end);
+      begin = first->at;
+      from = single ? first->from : place;
+      tensor = first->part->tensor;
+    }
+    end = first->end;
+    if (!single)
+      memcpy(place, first->from, (size_t)(first->end - first->at));
+  }
+  put(writer, tensor, from, begin, end);
 }
 
 /* The exchange. */
@@ -186,16 +293,14 @@ static void put_block(struct writer *writer, int64_t block, struct cursor cursor
 /* This rank's bytes: where they are in memory, or in `buffer`, which it fills. */
 static const char *find_bytes(struct writer *writer, const struct fragment *fragment, char *buffer)
 {
-  const int64_t t = fragment->part->tensor, offset = writer->data->table->entry[t].offset,
-                size = element_bytes(writer, fragment->part);
+  const int t = fragment->part->tensor;
   const struct io_tensor *tensor = &writer->data->tensors[t];
-  const struct layout_range range = {(fragment->at - offset) / size,
-                                     (fragment->end - offset) / size};
   checkpoint_moved();
   if (tensor->data && !tensor->move)
-    return (const char *)tensor->data + (range.begin - tensor->range.begin) * size;
+    return (const char *)tensor->data +
+           (fragment->range.begin - tensor->range.begin) * element_bytes(writer, fragment->part);
   if (!writer->status)
-    writer->status = status_prefix(tensor->move(tensor, range, buffer), "dataset %s",
+    writer->status = status_prefix(tensor->move(tensor, fragment->range, buffer), "dataset %s",
                                    checkpoint_table_name(writer->data->table, t));
   return buffer;
 }
@@ -215,15 +320,15 @@ static void send(struct writer *writer, const struct fragment *fragment, int to)
   struct comm *comm = writer->data->comm;
   await(writer, &writer->send, "MPI_Isend");
   const char *from = find_bytes(writer, fragment, writer->sent);
-  comm_must(comm, COMM_MPI(MPI_Isend(from, (int)(fragment->end - fragment->at), MPI_BYTE, to, TAG,
+  comm_must(comm, COMM_MPI(MPI_Isend(from, (int)fragment_bytes(writer, fragment), MPI_BYTE, to, TAG,
                                      *(MPI_Comm *)comm_mpi(comm), &writer->send)));
 }
 
 static void receive(struct writer *writer, const struct fragment *fragment, char *to)
 {
   struct comm *comm = writer->data->comm;
-  comm_must(comm, COMM_MPI(MPI_Irecv(to, (int)(fragment->end - fragment->at), MPI_BYTE,
-                                     (int)fragment->part->rank, TAG, *(MPI_Comm *)comm_mpi(comm),
+  comm_must(comm, COMM_MPI(MPI_Irecv(to, (int)fragment_bytes(writer, fragment), MPI_BYTE,
+                                     fragment->part->rank, TAG, *(MPI_Comm *)comm_mpi(comm),
                                      &writer->receives[writer->receiving++])));
 }
 
@@ -237,61 +342,41 @@ static void complete_receives(struct writer *writer)
 static bool ends_own_part(const struct writer *writer, const struct fragment *fragment)
 {
   return fragment->part->rank == comm_rank(writer->data->comm) &&
-         fragment->end == fragment->part->end;
+         fragment->range.end == fragment->part->range.end;
 }
 
-/* A block that is one fragment goes to the file from where it is. */
-static bool write_alone(struct writer *writer, int64_t block, struct cursor *cursor)
+/* Writes a block, or sends this rank's bytes of it. */
+static void write_block(struct writer *writer, const struct cursor *cursor)
 {
-  struct cursor next = *cursor, after;
-  struct fragment fragment, other;
-  (void)take_fragment(writer, block, &next, &fragment);
-  after = next;
-  if (fragment.part->rank != comm_rank(writer->data->comm) ||
-      take_fragment(writer, block, &after, &other))
-    return false;
-  const char *from = find_bytes(writer, &fragment, writer->block);
-  put(writer, fragment.part->tensor, from, fragment.at, fragment.end);
-  *cursor = next;
-  if (ends_own_part(writer, &fragment))
-    checkpoint_reached(CHECKPOINT_WROTE);
-  return true;
-}
-
-/* Writes the block at the cursor, or sends this rank's bytes of it. */
-static void write_block(struct writer *writer, struct cursor *cursor)
-{
-  const int64_t block = place(writer, cursor) / checkpoint_piece_bytes,
-                begin = block * checkpoint_piece_bytes;
-  const int me = comm_rank(writer->data->comm), owner = (int)writer->parts[cursor->part].rank;
-  const struct cursor first = *cursor;
-  struct fragment fragment;
-  if (write_alone(writer, block, cursor))
-    return;
-  while (take_fragment(writer, block, cursor, &fragment)) {
-    char *const to = writer->block + (fragment.at - begin);
-    if (fragment.part->rank == me && owner == me) {
-      const char *from = find_bytes(writer, &fragment, to);
-      if (from != to)
-        memcpy(to, from, (size_t)(fragment.end - fragment.at));
-    } else if (owner == me) {
-      receive(writer, &fragment, to);
-    } else if (fragment.part->rank == me) {
-      send(writer, &fragment, owner);
-    }
-    if (ends_own_part(writer, &fragment))
-      checkpoint_reached(CHECKPOINT_WROTE);
+  const int64_t n = find_fragments(writer, cursor);
+  const int me = comm_rank(writer->data->comm), owner = n > 0 ? writer->fragments->part->rank : -1;
+  char *to = writer->gathered;
+  int own = 0;
+  for (int64_t i = 0; i < n; i++) {
+    struct fragment *fragment = &writer->fragments[i];
+    const bool mine = fragment->part->rank == me;
+    own += ends_own_part(writer, fragment);
+    if (mine && owner != me)
+      send(writer, fragment, owner);
+    if (owner != me)
+      continue;
+    fragment->from = mine ? find_bytes(writer, fragment, to) : to;
+    if (!mine)
+      receive(writer, fragment, to);
+    to += fragment_bytes(writer, fragment);
   }
-  if (owner != me)
-    return;
-  complete_receives(writer);
-  put_block(writer, block, first);
+  if (owner == me) {
+    complete_receives(writer);
+    put_fragments(writer, cursor->block, n);
+  }
+  while (own-- > 0)
+    checkpoint_reached(CHECKPOINT_WROTE);
 }
 
 static enum status write_blocks(struct writer *writer)
 {
   checkpoint_now_at(checkpoint_writing, false);
-  for (struct cursor cursor = {0}; cursor.part < writer->n;)
+  for (struct cursor cursor = {-1}; next_block(writer, &cursor);)
     write_block(writer, &cursor);
   await(writer, &writer->send, "MPI_Isend");
   return writer->status;
@@ -320,7 +405,9 @@ enum status checkpoint_write_data(const struct checkpoint_data *data)
   status = status ?: write_blocks(&writer) ?: flush(&writer);
   status = close_file(&writer, status);
   mem_free(writer.parts);
+  mem_free(writer.fragments);
   mem_free(writer.block);
+  mem_free(writer.gathered);
   mem_free(writer.sent);
   mem_free(writer.receives);
   checkpoint_now_at("waiting for the data of the other ranks", true);

@@ -12,11 +12,11 @@ static const struct io_tensor shapes[] = {
     {.group = "model", .name = "transformer.h.0.ln_1.bias", .type = DTYPE_F32, .ndim = 1,
      .shape = {31}},
     {.group = "model", .name = "transformer.h.0.attn.c_attn.weight", .type = DTYPE_BF16, .ndim = 2,
-     .shape = {31, 93}},
+     .shape = {30, 96}},
     {.group = "model", .name = "one", .type = DTYPE_F64, .ndim = 1, .shape = {1}},
     {.group = "model", .name = "cube", .type = DTYPE_F16, .ndim = 3, .shape = {3, 5, 7}},
     {.group = "model", .name = "tesseract", .type = DTYPE_F8_E4M3, .ndim = 4,
-     .shape = {3, 1, 5, 11}},
+     .shape = {4, 1, 6, 10}},
     {.group = "exp_avg", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2,
      .shape = {97, 31}},
     {.group = "exp_avg", .name = "ones", .type = DTYPE_F8_E5M2, .ndim = 4, .shape = {1, 1, 1, 1}},
@@ -29,7 +29,7 @@ static const struct io_tensor shapes[] = {
 };
 // clang-format on
 static const struct io_tensor big_shape = {
-    .group = "model", .name = "big", .type = DTYPE_F32, .ndim = 3, .shape = {101, 33, 257}};
+    .group = "model", .name = "big", .type = DTYPE_F32, .ndim = 3, .shape = {36, 34, 700}};
 
 unsigned char sample_byte(int seed, int tensor, int64_t at)
 {
@@ -47,10 +47,64 @@ int64_t sample_elements(const struct io_tensor *tensor)
   return n;
 }
 
+/* The element of the tensor that element e of the rank's piece is. */
+static int64_t whole_element(const struct io_tensor *tensor, int64_t e)
+{
+  int64_t whole = 0, inner = 1;
+  for (int d = tensor->ndim - 1; d >= 0; d--) {
+    const int64_t size = tensor->shape[d] / (tensor->cut[d].parts ?: 1);
+    whole += (tensor->cut[d].index * size + e % size) * inner;
+    inner *= tensor->shape[d];
+    e /= size;
+  }
+  return whole;
+}
+
+/* The bytes of the rank's range: puts them into `data`, or counts those that are others. */
+static int64_t each_byte(const struct io_tensor *tensor, int seed, int t, bool fill,
+                         unsigned char *data)
+{
+  const int64_t size = (int64_t)dtype_size(tensor->type);
+  int64_t wrong = 0;
+  for (int64_t e = tensor->range.begin; e < tensor->range.end; e++) {
+    const int64_t first = whole_element(tensor, e) * size;
+    for (int64_t i = 0; i < size; i++, data++) {
+      const unsigned char byte = sample_byte(seed, t, first + i);
+      *data = fill ? byte : *data;
+      wrong += *data != byte;
+    }
+  }
+  return wrong;
+}
+
 /* Cut k of ranks + 1 cuts: skewed to the front, so that with few elements some parts are empty. */
 static int64_t cut(int64_t n, int k, int ranks)
 {
   return k == 0 ? 0 : k >= ranks ? n : n * k * k / ((int64_t)ranks * ranks);
+}
+
+/* Cuts a tensor into as many pieces as dimensions can be divided into, not more than there are
+ * ranks: at most `most` along a dimension, from the first or the last dimension on. Ranks that have
+ * the same piece divide it, or all hold it, and the first of them writes. */
+static void cut_tensor(struct io_tensor *tensor, bool last, int most, bool replicas, int rank,
+                       int ranks)
+{
+  int pieces = 1;
+  for (int k = 0, place = rank; k < tensor->ndim; k++) {
+    const int d = last ? tensor->ndim - 1 - k : k;
+    int parts = ranks / pieces < most ? ranks / pieces : most;
+    while (tensor->shape[d] % parts != 0)
+      parts--;
+    tensor->cut[d] = (struct layout_cut){parts, place % parts};
+    place /= parts;
+    pieces *= parts;
+  }
+  const int64_t n = sample_elements(tensor) / pieces;
+  const int holders = (ranks - rank % pieces + pieces - 1) / pieces, holder = rank / pieces;
+  tensor->writer = !replicas || holder == 0;
+  tensor->range = replicas
+                      ? (struct layout_range){0, n}
+                      : (struct layout_range){n * holder / holders, n * (holder + 1) / holders};
 }
 
 static void split_tensor(struct io_tensor *tensor, int t, enum sample_split split, int rank,
@@ -80,6 +134,10 @@ static void split_tensor(struct io_tensor *tensor, int t, enum sample_split spli
     else
       tensor->range = (struct layout_range){0, n};
     break;
+  case SPLIT_ROWS: cut_tensor(tensor, false, ranks, false, rank, ranks); break;
+  case SPLIT_COLUMNS: cut_tensor(tensor, true, ranks, false, rank, ranks); break;
+  case SPLIT_GRID: cut_tensor(tensor, true, 2, false, rank, ranks); break;
+  case SPLIT_GRIDS: cut_tensor(tensor, t % 2, 2, true, rank, ranks); break;
   default: tensor->range = (struct layout_range){0, n}; break;
   }
 }
@@ -105,12 +163,13 @@ void sample_make(struct sample *sample, struct comm *comm, enum sample_split spl
     split_tensor(tensor, t, split, comm_rank(comm), comm_ranks(comm));
     if (tensor->range.begin >= tensor->range.end)
       continue;
-    int64_t size = (int64_t)dtype_size(tensor->type), first = tensor->range.begin * size,
-            bytes = tensor->range.end * size - first;
+    const int64_t bytes =
+        (tensor->range.end - tensor->range.begin) * (int64_t)dtype_size(tensor->type);
     unsigned char *data = NULL;
     assert_int_equal(mem_alloc(MEM_IO, (size_t)bytes, (void **)&data), STATUS_OK);
-    for (int64_t i = 0; i < bytes; i++)
-      data[i] = fill ? sample_byte(seed, t, first + i) : 0xa5;
+    memset(data, 0xa5, (size_t)bytes);
+    if (fill)
+      each_byte(tensor, seed, t, true, data);
     tensor->data = data;
   }
 }
@@ -125,13 +184,8 @@ void sample_free(struct sample *sample)
 int64_t sample_wrong(const struct sample *sample, int seed)
 {
   int64_t wrong = 0;
-  for (int t = 0; t < sample->n; t++) {
-    const struct io_tensor *tensor = &sample->tensor[t];
-    int64_t size = (int64_t)dtype_size(tensor->type), first = tensor->range.begin * size,
-            bytes = tensor->range.end * size - first;
-    for (int64_t i = 0; i < bytes; i++)
-      wrong += ((const unsigned char *)tensor->data)[i] != sample_byte(seed, t, first + i);
-  }
+  for (int t = 0; t < sample->n; t++)
+    wrong += each_byte(&sample->tensor[t], seed, t, false, sample->tensor[t].data);
   return wrong;
 }
 

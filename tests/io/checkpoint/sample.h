@@ -13,6 +13,10 @@ enum sample_split {
   SPLIT_REVERSED, /* the ranks' parts in falling order */
   SPLIT_UNEVEN,   /* odd cuts, another order for each tensor, some parts empty */
   SPLIT_ONE,      /* each tensor on one rank */
+  SPLIT_ROWS,     /* cut along the first dimensions that can be divided */
+  SPLIT_COLUMNS,  /* cut along the last ones */
+  SPLIT_GRID,     /* cut into halves along several dimensions */
+  SPLIT_GRIDS,    /* the same along others for each tensor; ranks of one piece are replicas */
   SPLIT_REPLICAS, /* all ranks hold everything, one of them writes */
   SPLIT_WHOLE,    /* the same */
   SPLIT_MIDDLE,   /* all ranks hold the same inner part: for reading */

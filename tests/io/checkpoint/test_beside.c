@@ -155,7 +155,8 @@ TEST(offsets_have_64_bits)
 {
   enum { BEFORE = 70000 };
   const int64_t n = INT64_C(5) << 30;
-  struct checkpoint_entry entry = {.type = DTYPE_U8, .elements = n, .offset = BEFORE};
+  struct checkpoint_entry entry = {
+      .type = DTYPE_U8, .ndim = 1, .shape = {n}, .elements = n, .offset = BEFORE};
   const struct checkpoint_table table = {.n = 1, .entry = &entry, .names = "model/w"};
   char *path = mem_printf("%s/sparse-%d", dir, comm_rank(job)), back[6], zeros[6] = "";
   const struct io_tensor tensor = {.type = DTYPE_U8, .range = {n - 6, n}, .data = back};

@@ -610,7 +610,7 @@ TEST_WITH(a_table, NULL, clear)
   must(hdf5_open(path, false, &file));
   must(checkpoint_table_read(file, &table));
   int64_t t = checkpoint_table_find(&table, "model/tesseract");
-  expect_line("model/tesseract fp8_e4m3 3 x 1 x 5 x 11 165 %08llx",
+  expect_line("model/tesseract fp8_e4m3 4 x 1 x 6 x 10 240 %08llx",
               (unsigned long long)table.entry[t].crc);
   assert_int_equal(checkpoint_table_find(&table, "model/none"), -1);
   checkpoint_table_free(&table);
