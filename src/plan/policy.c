@@ -363,12 +363,6 @@ static enum status check_frozen(const struct plan_input *input)
                       "%s=%s is decoded on the device, and with transfer.params=full ranks share "
                       "decoded units: use transfer.params=shard, or %s=bf16",
                       key, asked->frozen, key);
-  if (input->model->fp8)
-    return status_set(
-        STATUS_UNSUPPORTED,
-        "%s=%s is decoded to the compute type, which products in fp8 do not read: use "
-        "run.compute=bf16, or %s=bf16",
-        key, asked->frozen, key);
   return STATUS_OK;
 }
 
@@ -498,12 +492,13 @@ static void set_working(const struct plan_input *input, struct unit_policy *poli
 }
 
 /* Units in fp8 are gathered as codes of the weights, and keep them instead of a working copy on the
- * device. Products of other units code the weights that they read. Generation has too few rows for
- * fp8. */
+ * device. Products of other units code the weights that they read, also those that a message was
+ * decoded to. Generation has too few rows for fp8. */
 static void set_window(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
   const bool codes = input->model->unit[unit].fp8 && input->mode != PLAN_GENERATE &&
-                     !policy->apart && policy->working != WORKING_SHARED,
+                     !policy->apart && policy->working != WORKING_SHARED &&
+                     policy->frozen != DTYPE_U8,
              device = codes && !policy->host;
   policy->window = codes ? DTYPE_F8_E4M3 : policy->compute;
   policy->keeps_codes = device && policy->working == WORKING_OWN && !policy->gather_once;

@@ -91,8 +91,15 @@ same frozen frozen_full
 train 3 frozen_half "$frozen" train.frozen=bf16
 train 3 frozen_host "$frozen" train.frozen=bf16 $host transfer.params=shard
 same frozen_half frozen_host
-fails 8 "train.frozen=nf4 is decoded to the compute type" \
-  "$SLUICE" plan tiny.yaml --ranks 2 "$frozen" train.frozen=nf4
+# Products code what messages are decoded to. Oracle: a base in bf16 with the decoded values.
+for type in fp8 nf4; do
+  rm -rf decoded coded half_decoded
+  train 2 decoded run.compute=fp32 "$frozen" train.frozen=$type run.steps=1 optim.lr=0
+  train 3 coded "$frozen" train.frozen=$type train.init="$(newest decoded)"
+  train 3 half_decoded "$frozen" train.frozen=bf16 train.init="$(newest decoded)"
+  losses half_decoded > a.losses
+  losses coded | cmp - a.losses || die "products read other values of $type"
+done
 losses frozen > a.losses
 losses frozen_half | cmp - a.losses || die "frozen parameters in bf16 change the losses"
 
