@@ -323,15 +323,12 @@ static enum status choose(const struct plan_facts *facts, struct chosen *chosen,
   const struct search *job = &facts->job;
   const struct plan_rates nominal = choose_nominal_rates(
       job->plans[0]->input.device, job->plans[0]->input.ranks, job->local_ranks);
-  struct plan_rates rates = facts->rates ? *facts->rates : nominal;
   struct search described = *job, measured = *job;
   struct freed freed;
   struct chosen of_all = {0};
   char changes[sizeof freed.text];
   struct deck deck;
-  choose_fill_rates(&nominal, &rates);
   described.rates = &nominal;
-  measured.rates = &rates;
   described.rough = measured.rough = true;
   enum status status =
       free_all(job->deck, &freed) ?: choose_settings(&described, &measured, chosen);

@@ -42,18 +42,19 @@ struct plan_rates choose_nominal_rates(const struct device_model *model, int ran
   };
 }
 
+static void fill(const struct plan_rates *nominal, double speed, struct plan_rates *rates)
+{
+  struct plan_rates from = *nominal;
+  for (const struct option *row = job_rates_table; row->name; row++) {
+    double *const rate = job_rates_value(rates, row);
+    if (*rate <= 0)
+      *rate = *job_rates_value(&from, row) * (strcmp(row->unit, "us") ? speed : 1 / speed);
+  }
+}
+
 void choose_fill_rates(const struct plan_rates *nominal, struct plan_rates *rates)
 {
-  const double *const from[] = {&nominal->gemm_flops,      &nominal->memory_bytes,
-                                &nominal->link_bytes,      &nominal->link_latency_s,
-                                &nominal->h2d_bytes,       &nominal->d2h_bytes,
-                                &nominal->host_bytes,      &nominal->host_link_bytes,
-                                &nominal->disk_read_bytes, &nominal->disk_write_bytes};
-  for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
-    double *to =
-        (double *)(void *)((char *)rates + ((const char *)from[i] - (const char *)nominal));
-    *to = *to > 0 ? *to : *from[i];
-  }
+  fill(nominal, 1, rates);
 }
 
 /* ---- the search ---- */
@@ -112,18 +113,29 @@ static enum status choose_once(const struct search *described, const struct sear
 enum status choose_settings(const struct search *described, const struct search *measured,
                             struct chosen *out)
 {
-  struct search in_free = *described;
-  enum status status = choose_once(described, measured, out);
-  if (status || out->best.best.fits)
-    return status;
+  const struct plan_rates known = measured->rates ? *measured->rates : (struct plan_rates){0};
+  struct plan_rates rates = known, slow = known;
+  struct search filled = *measured, in_free = *described;
+  struct choice same;
+  choose_fill_rates(described->rates, &rates);
+  filled.rates = &rates;
   in_free.arg = measured->arg;
-  return choose_once(&in_free, measured, out);
+  enum status status = choose_once(described, &filled, out);
+  if (!status && !out->best.best.fits)
+    status = choose_once(&in_free, &filled, out);
+  if (status || !out->best.best.fits)
+    return status;
+  fill(described->rates, 1e-3, &slow);
+  filled.rates = &slow;
+  status = search_try(&filled, out->text, 0, 0, &same);
+  out->measured = same.step_s == out->step_s;
+  return status;
 }
 
 /* On rank 0. `rates` may lack some. */
-static enum status search_here(const struct job *job, enum job_use use, struct plan_rates *rates,
-                               const struct job_limits *whole, const struct job_limits *now,
-                               bool even, struct chosen *out)
+static enum status search_here(const struct job *job, enum job_use use,
+                               const struct plan_rates *rates, const struct job_limits *whole,
+                               const struct job_limits *now, bool even, struct chosen *out)
 {
   const struct plan *plans[JOB_PLANS];
   const bool at_rest = !job_moves_state(job, use);
@@ -142,7 +154,6 @@ static enum status search_here(const struct job *job, enum job_use use, struct p
                                    .judge = job_judge,
                                    .arg = &of_whole};
   struct search measured = described;
-  choose_fill_rates(&nominal, rates);
   measured.rates = rates;
   measured.arg = &of_now;
   return choose_settings(&described, &measured, out);
@@ -196,8 +207,9 @@ enum status choose_log(const struct job *job, const struct chosen *chosen)
     snprintf(gain, sizeof gain, ", %.2f times as fast as with the defaults",
              chosen->default_s / chosen->step_s);
   if (!status && comm_rank(job->comm) == 0)
-    log_info("chosen  %s: predicted step %.4g s%s; pin it with%s",
-             *chosen->text ? chosen->text : "the defaults", chosen->step_s, gain, words);
+    log_info("chosen  %s: predicted step %.4g s%s%s; pin it with%s",
+             *chosen->text ? chosen->text : "the defaults", chosen->step_s,
+             chosen->measured ? "" : " by nominal rates", gain, words);
   return status;
 }
 
@@ -229,7 +241,7 @@ enum status job_choose(struct job *job, enum job_use use, struct chosen *out)
   status = comm_agree(job->comm, status) ?: comm_broadcast(job->comm, out, sizeof *out, 0);
   status = status ?: comm_agree(job->comm, choose_apply(out->text, job->deck));
   if (!status)
-    job->predicted_s = out->step_s;
+    job->predicted_s = out->measured ? out->step_s : 0;
   return status;
 }
 

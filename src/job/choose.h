@@ -24,11 +24,13 @@ void choose_fill_rates(const struct plan_rates *nominal, struct plan_rates *rate
 struct chosen {
   char text[640];
   double step_s, default_s; /* predicted by measured rates */
+  bool measured;            /* `step_s` depends on no nominal rate */
   bool default_fits;
   struct settings best; /* of the search with measured rates */
 };
 /* Both searches are of one job. `described` has nominal rates and the whole memories of the
- * machine. `measured` has measured rates and the memories that are free. Local. */
+ * machine. `measured` has the memories that are free, and measured rates, which may lack some, or
+ * NULL. Local. */
 enum status choose_settings(const struct search *described, const struct search *measured,
                             struct chosen *out);
 /* Gives every free key of `deck` a value: that of `text`, or its default. Local. */

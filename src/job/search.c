@@ -383,11 +383,12 @@ struct descent {
 };
 
 /* Whether the deck leaves the choice of the axis' keys to the program. Units with codecs of their
- * own leave none to the others. */
+ * own leave none for gradients to the others. */
 static bool leaves(const struct deck *deck, const struct axis *axis, bool apart, bool nodes)
 {
   bool free = axis->chosen[apart] > 0 &&
-              (!(axis->traits & CODEC) || (nodes && deck->compress.units.n == 0));
+              (!(axis->traits & CODEC) || nodes) &&
+              (deck->compress.units.n == 0 || !is_key(axis->value[0], "compress.grads.codec"));
   for (const struct option *option = deck_table; option->name; option++) {
     const char *at = option->chosen ? strstr(axis->value[0], option->name) : NULL;
     free &= !at || !is_key(at, option->name) || options_is_free(deck->set, option);

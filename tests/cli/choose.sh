@@ -46,7 +46,7 @@ coded_0.117|gpt2-124m|gpu=h100 ranks=2|shard.gathered=13
 coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.codec=int8|shard.gathered=13 \
 compress.weights.codec=exponent
 coded_0.117|gpt2-124m|gpu=h100 ranks=2 local_ranks=1 compress.grads.units=[h.0=int8]|\
-shard.gathered=13
+shard.gathered=13 compress.weights.codec=exponent
 fast|gpt2-124m|gpu=h100 ranks=4 shard.group=2|(defaults)
 fast|qwen2.5-7b|gpu=h100 ranks=1024 local_ranks=8 data.batch=1024|shard.strategy=hybrid_shard \
 shard.group=64 shard.gathered=30
@@ -119,6 +119,13 @@ grep -q '^  gathered: 3$' slow5/deck.yaml || { cat slow5/deck.yaml >&2; die "not
 if grep -E '^  (micro_batch|prefetch|gathered|strategy|working): auto$' slow5/deck.yaml; then
   die "deck.yaml leaves keys open"
 fi
+
+# A start does not measure the disk. So a step that uses it is no measured prediction.
+if grep -l "by nominal rates" cold*.log; then die "measured rates are nominal"; fi
+grep -q '"predicted_s"' cold2/results.jsonl || die "no prediction"
+train 2 disk data.batch=8 tiers.activations=nvme model.layers=4
+grep -q '^chosen .* s by nominal rates[,;]' disk.log || { cat disk.log >&2; die "a guess"; }
+if grep '"predicted_s"' disk/results.jsonl; then die "a guess is a prediction"; fi
 
 # A host has no tier to choose, so that nothing is measured if the other keys are set.
 fresh_cache host
