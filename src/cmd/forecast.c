@@ -6,20 +6,31 @@
 #include "cmd/plan.h"
 #include "job/rates.h"
 
-/* Work of an unknown rate takes no time, so a setting that needs much of it may look like the
- * best. */
-static void print_unknown(const struct plan_rates *rates)
+/* Work of an unknown rate takes no time, so a setting that needs much of it may look like the best.
+ * Which rates matter to a plan is found with slow ones. */
+static enum status print_unknown(const struct plan *plan, const struct plan_rates *rates,
+                                 double step_s)
 {
-  static const char *const keys[] = {"link", "h2d", "d2h", "host_memory", "host_link"};
-  struct plan_rates known = *rates;
-  const char *before = "without a rate, so that their work takes no time: ";
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (*job_rates_value(&known, job_rates_find(keys[i])) <= 0) {
+  static const char *const keys[] = {"link",      "h2d",       "d2h",       "host_memory",
+                                     "host_link", "disk_read", "disk_write"};
+  const char *before = "without a rate, so that their work takes no time: ", *after = "";
+  enum status status = STATUS_OK;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys && !status; i++) {
+    struct plan_rates slow = *rates;
+    double *const rate = job_rates_value(&slow, job_rates_find(keys[i]));
+    double slow_s = step_s;
+    if (*rate > 0)
+      continue;
+    *rate = 1; /* bytes per second */
+    status = search_price(plan, &slow, &slow_s);
+    if (slow_s != step_s) {
       printf("%s%s", before, keys[i]);
       before = ", ";
+      after = "\n";
     }
-  if (*before == ',')
-    putchar('\n');
+  }
+  printf("%s", after);
+  return status;
 }
 
 /* A step whose norm is above optim.clip is repaired. */
@@ -54,9 +65,8 @@ enum status forecast_print_step(const struct plan_facts *facts)
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (busy_s[lane] > 0)
       printf("  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), busy_s[lane]);
-  if (plan_is_on_host(plan, -1) && plan->input.shape.group > 1)
-    print_unknown(facts->rates);
-  return plan->input.policy.speculative ? print_clipped(plan, facts->rates) : STATUS_OK;
+  const enum status printed = print_unknown(plan, facts->rates, forecast.step_s);
+  return printed || !plan->input.policy.speculative ? printed : print_clipped(plan, facts->rates);
 }
 
 /* ---- codecs ---- */

@@ -418,9 +418,17 @@ fastest() {
 }
 predict "h2d=1e-6"
 test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow copies: $(fastest)"; }
-grep -q 'without a rate, so that their work takes no time: link, d2h, host_memory, host_link' \
-  fit.out ||
-  { cat fit.out >&2; die "what was not given is not said"; }
+lacks() { # WORDS: the rates that the last `predict` needs
+  grep -qx "without a rate, so that their work takes no time: $1" fit.out || {
+    cat fit.out >&2; die "not said: $1"; }
+}
+lacks "link, d2h, host_memory"
+predict "link=10" transfer.grads=cpu_reduce
+lacks "h2d, d2h, host_memory, host_link"
+predict "link=10 h2d=10 d2h=10 host_memory=10" tiers.activations=nvme model.layers=4
+lacks "disk_read, disk_write"
+predict "link=10 h2d=10 d2h=10 host_memory=10"
+if grep "without a rate" fit.out; then die "a rate that nothing needs"; fi
 predict "link=1e-6 h2d=1000 d2h=1000"
 test "$(fastest)" = "full cpu_reduce" || { cat fit.out >&2; die "a slow link: $(fastest)"; }
 predict "link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100"
