@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "job/rates.h"
+#include "layout/mesh.h"
 #include "model/model.h"
 
 struct values {
@@ -175,11 +176,13 @@ static struct count with_commas(int64_t n)
 static void print_head(const struct plan_facts *facts)
 {
   const struct plan_input *input = &facts->job.plans[0]->input;
+  const struct mesh *mesh = &facts->job.plans[0]->mesh;
+  const int replicas = mesh_ranks(mesh, MESH_REPLICA);
   const struct model *model = input->model;
   char groups[48] = "";
   if (input->strategy == STRATEGY_HYBRID_SHARD)
-    snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas,
-             plural(input->shape.replicas), input->shape.group);
+    snprintf(groups, sizeof groups, " in %d group%s of %d", replicas, plural(replicas),
+             mesh_ranks(mesh, MESH_SHARD));
   printf("\n%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch,
          with_commas(model->parameters).text, with_commas(model->parameters - model->frozen).text,
          with_commas(model->frozen).text, input->ranks, plural(input->ranks),

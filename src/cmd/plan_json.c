@@ -5,6 +5,7 @@
 
 #include "cmd/plan.h"
 #include "io/text/json_write.h"
+#include "layout/mesh.h"
 
 static const char *const tier_names[TIER_COUNT] = {
     [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared", [TIER_DISK] = "nvme"};
@@ -18,12 +19,13 @@ static void write_model(struct json_writer *json, const struct model *model)
   json_write_close(json, '}');
 }
 
-static void write_shape(struct json_writer *json, const struct plan_input *input)
+static void write_shape(struct json_writer *json, const struct plan *plan)
 {
+  const struct plan_input *input = &plan->input;
   json_write_int(json, "ranks", input->ranks);
   json_write_int(json, "rank", input->rank);
   json_write_text(json, "strategy", deck_strategy_name(input->strategy));
-  json_write_int(json, "group", input->shape.group);
+  json_write_int(json, "group", mesh_ranks(&plan->mesh, MESH_SHARD));
   json_write_int(json, "micro_batches", input->shape.micros);
   json_write_int(json, "micro_batch", input->shape.micro_batch);
   json_write_int(json, "sequence", input->shape.sequence);
@@ -164,7 +166,7 @@ enum status plan_json_print(const struct plan_facts *facts, bool *fits)
   snprintf(hash, sizeof hash, "%016" PRIx64, plan_collective_hash(plan));
   json_write_open(&json, NULL, '{');
   write_model(&json, plan->input.model);
-  write_shape(&json, &plan->input);
+  write_shape(&json, plan);
   json_write_text(&json, "device", facts->device);
   json_write_text(&json, "compute", facts->precision);
   json_write_bool(&json, "estimated", facts->estimated);

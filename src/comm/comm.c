@@ -381,13 +381,29 @@ enum status comm_check_group_size(const struct comm *comm, int size)
       comm->ranks, size);
 }
 
+struct comm_members comm_evenly(const struct comm *comm, int size, int apart)
+{
+  if (size < 1 || apart < 1 || comm->ranks / size < apart || comm->ranks % (size * apart) != 0)
+    return (struct comm_members){.size = size, .index = -1};
+  const int first = comm->rank / (size * apart) * size * apart + comm->rank % apart;
+  return (struct comm_members){.size = size,
+                               .index = (comm->rank - first) / apart,
+                               .first = first,
+                               .last = first + (size - 1) * apart};
+}
+
+static bool is_block(struct comm_members members)
+{
+  return members.last - members.first == members.size - 1;
+}
+
 /* If blocks do not fill the node, one of them spans nodes, and no block has boxes in shared
  * memory. */
-int64_t comm_group_shared_bytes(int local_ranks, int size, int apart)
+int64_t comm_group_shared_bytes(int local_ranks, struct comm_members members)
 {
-  if (size == 1 || apart > 1 || local_ranks % size != 0)
+  if (members.size == 1 || !is_block(members) || local_ranks % members.size != 0)
     return 0;
-  return local_ranks / size * shm_bytes(size);
+  return local_ranks / members.size * shm_bytes(members.size);
 }
 
 static void free_group(struct comm_group *group)
@@ -397,13 +413,40 @@ static void free_group(struct comm_group *group)
   mem_free(group);
 }
 
-static enum status create_group(struct comm *comm, const struct comm_transport_ops *transport,
-                                int size, int apart, bool parts, struct comm_group **out)
+static enum status check_members(const struct comm *comm, struct comm_members members)
 {
-  enum status status = comm_check_group_size(comm, size * apart);
+  const enum status status = comm_check_group_size(comm, members.size);
+  if (status || (members.index >= 0 && members.index < members.size))
+    return status;
+  return status_usage("%d ranks cannot be split into such groups of %d", comm->ranks, members.size);
+}
+
+/* Members have one first rank as their color. All ranks take one way, so one group of other than
+ * consecutive ranks makes all of them such. */
+static enum status split(struct comm_group *group)
+{
+  int size = 0, index = -1;
+  int64_t scattered = !group->block;
+  enum status status =
+      COMM_MPI(MPI_Comm_split(group->comm->world, group->first, group->index, &group->members))
+          ?: COMM_MPI(MPI_Comm_size(group->members, &size))
+          ?: COMM_MPI(MPI_Comm_rank(group->members, &index));
+  if (!status && (size != group->size || index != group->index))
+    status = status_set(STATUS_INTERNAL,
+                        "%d ranks are in the group of rank %d, this one as member %d, but it takes "
+                        "itself for member %d of %d",
+                        size, group->first, index, group->index, group->size);
+  status = comm_agree(group->comm, status) ?: comm_max_i64(group->comm, &scattered, 1);
+  group->block = scattered == 0;
+  return status;
+}
+
+static enum status create_group(struct comm *comm, const struct comm_transport_ops *transport,
+                                struct comm_members members, bool parts, struct comm_group **out)
+{
+  enum status status = comm_agree(comm, check_members(comm, members));
   if (status)
     return status;
-  const int first = comm->rank / (size * apart) * size * apart + comm->rank % apart;
   struct comm_group *group;
   status = comm_agree(comm, mem_new(MEM_META, 1, &group));
   if (status)
@@ -411,13 +454,13 @@ static enum status create_group(struct comm *comm, const struct comm_transport_o
   *group = (struct comm_group){.comm = comm,
                                .members = MPI_COMM_NULL,
                                .transport = transport,
-                               .index = (comm->rank - first) / apart,
-                               .size = size,
-                               .apart = apart,
+                               .index = members.index,
+                               .size = members.size,
+                               .first = members.first,
+                               .block = is_block(members),
                                .parts = parts};
   if (!is_fake(comm))
-    status = comm_agree(
-        comm, COMM_MPI(MPI_Comm_split(comm->world, first, group->index, &group->members)));
+    status = split(group);
   if (status) {
     mem_free(group); /* and not the communicator, as for a sibling */
     return status;
@@ -431,25 +474,24 @@ static enum status create_group(struct comm *comm, const struct comm_transport_o
   return status;
 }
 
-enum status comm_group_create(struct comm *comm, int size, int apart, bool parts,
+enum status comm_group_create(struct comm *comm, struct comm_members members, bool parts,
                               struct comm_group **out)
 {
-  return create_group(comm, comm->transport, size, apart, parts, out);
+  return create_group(comm, comm->transport, members, parts, out);
 }
 
-enum status comm_group_create_on_host(struct comm *comm, int size, int apart, bool parts,
+enum status comm_group_create_on_host(struct comm *comm, struct comm_members members, bool parts,
                                       struct comm_group **out)
 {
-  return create_group(comm, is_fake(comm) ? &comm_fake_transport : &comm_mpi_transport, size, apart,
+  return create_group(comm, is_fake(comm) ? &comm_fake_transport : &comm_mpi_transport, members,
                       parts, out);
 }
 
-enum status comm_group_gather_by_nodes(struct comm_group *group, int node)
+enum status comm_group_gather_by_nodes(struct comm_group *group, struct comm_members node,
+                                       struct comm_members across)
 {
-  const int apart = group->apart;
-  return create_group(group->comm, group->transport, node, apart, true, &group->node)
-             ?: create_group(group->comm, group->transport, group->size / node, node * apart, true,
-                             &group->across);
+  return create_group(group->comm, group->transport, node, true, &group->node)
+             ?: create_group(group->comm, group->transport, across, true, &group->across);
 }
 
 struct comm_group *comm_group_across(const struct comm_group *group)

@@ -108,23 +108,33 @@ void comm_set_device(struct comm *comm, struct device *device);
  * running. Any thread. Local. */
 void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
 
+/* This rank's group among equal groups that partition the ranks of the job. Members are numbered in
+ * the order of their ranks; first, last: the ranks of the first and the last one. */
+struct comm_members {
+  int size, index, first, last;
+};
 /* Groups of `size` ranks whose numbers are `apart` apart: with 1 they are blocks of consecutive
- * ranks. Without `parts` the group is for barriers and exact sums: "mpi" allocates no shared memory
- * for it. Gathers and reductions still work, by messages. STATUS_USAGE: such groups do not fill the
- * job. Collective. */
-enum status comm_group_create(struct comm *comm, int size, int apart, bool parts,
+ * ranks. comm_group_create() refuses them if they do not fill the job. Local. */
+struct comm_members comm_evenly(const struct comm *comm, int size, int apart);
+/* Without `parts` the group is for barriers and exact sums: "mpi" allocates no shared memory for
+ * it, nor for groups of other than consecutive ranks. Gathers and reductions still work, by
+ * messages. STATUS_USAGE: such groups do not fill the job. STATUS_INTERNAL: ranks do not agree on
+ * the members. Collective. */
+enum status comm_group_create(struct comm *comm, struct comm_members members, bool parts,
                               struct comm_group **out);
 /* The same for host memory, by "mpi", whatever comm_set_transport() says. Collective. */
-enum status comm_group_create_on_host(struct comm *comm, int size, int apart, bool parts,
+enum status comm_group_create_on_host(struct comm *comm, struct comm_members members, bool parts,
                                       struct comm_group **out);
 /* Bytes of shared memory that all groups of a node of `local_ranks` ranks hold if
  * comm_group_create() makes them with transport "mpi". They hold less if comm_shared_folder() has
  * no room. Local. */
-int64_t comm_group_shared_bytes(int local_ranks, int size, int apart);
-/* All-gathers of the group have two hops from now on. First the members gather that have one index
- * in their blocks of `node` consecutive members. Then each block gathers what its members have. So
- * each byte arrives once in a node that holds a block. Collective. */
-enum status comm_group_gather_by_nodes(struct comm_group *group, int node);
+int64_t comm_group_shared_bytes(int local_ranks, struct comm_members members);
+/* All-gathers of the group have two hops from now on. `node`: blocks of consecutive members.
+ * `across`: the members that have one index in their blocks, which gather first. Then each block
+ * gathers what its members have. So each byte arrives once in a node that holds a block.
+ * Collective. */
+enum status comm_group_gather_by_nodes(struct comm_group *group, struct comm_members node,
+                                       struct comm_members across);
 /* The groups of these hops, which `group` owns; NULL: its gathers have one hop. Local. */
 struct comm_group *comm_group_across(const struct comm_group *group);
 struct comm_group *comm_group_node(const struct comm_group *group);

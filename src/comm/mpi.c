@@ -211,7 +211,7 @@ enum status comm_mpi_gather(struct comm *comm, enum mem_tag tag, const void *min
 /* transport_data is the shm of a group inside a node. It is NULL if the group sends messages. */
 static enum status open_shm(struct comm_group *group)
 {
-  if (!group->parts || group->apart > 1)
+  if (!group->parts || !group->block)
     return STATUS_OK;
   struct shm *box = NULL;
   const enum status status = shm_create(group->comm, group->size, &box);

@@ -123,15 +123,14 @@ static enum status create(struct comm_group *group, struct carried **out)
 
 static enum status split(struct comm_group *group, struct nccl_group *nccl)
 {
-  const char *const name = group->apart > 1 ? "sluice-apart" : "sluice-block";
+  const char *const name = group->block ? "sluice-block" : "sluice-apart";
   const struct nccl_member member = {name, group->size, group->index};
-  const int first = group->comm->rank - group->index * group->apart;
   bool one_node;
   enum status status = comm_group_is_on_one_node(group, &one_node);
   if (status)
     return status;
   comm_begin_call(group->comm);
-  status = nccl_group_split(nccl, group->comm->nccl->all, member, first, one_node);
+  status = nccl_group_split(nccl, group->comm->nccl->all, member, group->first, one_node);
   return comm_agree(group->comm, comm_end_call(group->comm, status));
 }
 

@@ -27,8 +27,9 @@ struct comm_group {
   struct comm *comm;
   MPI_Comm members; /* numbered as in the group */
   const struct comm_transport_ops *transport;
-  void *transport_data; /* owned by the transport, from its open() to its close() */
-  int index, size, apart;
+  void *transport_data;             /* owned by the transport, from its open() to its close() */
+  int index, size, first;           /* first: rank of member 0 */
+  bool block;                       /* of consecutive ranks */
   bool parts;                       /* it is made for all-gathers and reduce-scatters */
   struct comm_group *node, *across; /* comm_group_gather_by_nodes(); NULL: gathers have one hop */
 };

@@ -249,6 +249,17 @@ const struct option deck_table[] = {
              "its checksums. Otherwise only the length and header of a shard are checked when it "
              "is opened."},
 
+    {INT(mesh.context, "1", 1, 1 << 16), .unit = "ranks", .example = "2", .effect = EFFECT_MATH,
+     .text = "Ranks that share each sequence. No architecture can be cut along it yet."},
+    {INT(mesh.tensor, "1", 1, 1 << 16), .unit = "ranks", .example = "2", .effect = EFFECT_MATH,
+     .text = "Ranks that share each matrix. No architecture can be cut along it yet."},
+    {INT(mesh.pipeline, "1", 1, 1 << 16), .unit = "ranks", .example = "2", .effect = EFFECT_MATH,
+     .text =
+         "Stages of blocks, each on ranks of its own. No architecture can be cut along it yet."},
+    {INT(mesh.expert, "1", 1, 1 << 16), .unit = "ranks", .example = "2", .effect = EFFECT_MATH,
+     .text = "Ranks that share the experts of a block. They are a factor of the shard group. No "
+             "architecture can be cut along them yet."},
+
     {CHOICE(shard.strategy, "full_shard", strategies), .aliases = deck_strategy_aliases,
      .chosen = true,
      .text = "The state that is sharded over the ranks.\n"
@@ -1066,29 +1077,91 @@ enum status deck_unchoose(struct deck *deck)
 
 /* --- what it means on P ranks -------------------------------------------- */
 
-static enum status resolve_group(const struct deck *deck, int ranks, int local_ranks, int *out)
+int deck_data_ranks(const struct deck_shape *shape)
 {
-  if (deck->shard.strategy != STRATEGY_HYBRID_SHARD || ranks == 1) {
-    *out = deck->shard.strategy == STRATEGY_NO_SHARD ? 1 : ranks;
+  return (int)(shape->ranks / (shape->mesh.context * shape->mesh.tensor * shape->mesh.pipeline));
+}
+
+int deck_local_data_ranks(const struct deck_shape *shape)
+{
+  const int64_t each = shape->mesh.context * shape->mesh.tensor;
+  const int all = deck_data_ranks(shape),
+            local = shape->local_ranks % each == 0 ? (int)(shape->local_ranks / each) : 1;
+  return local < all ? local : all;
+}
+
+/* Axes whose product divides the ranks, with the least sum of differences from `mesh`. */
+static struct deck_mesh nearest_mesh(struct deck_mesh mesh, int ranks)
+{
+  struct deck_mesh best = mesh;
+  int64_t least = INT64_MAX;
+  for (int64_t c = 1; c <= ranks; c++)
+    for (int64_t t = 1; ranks % c == 0 && t <= ranks / c; t++)
+      for (int64_t p = 1; ranks / c % t == 0 && p <= ranks / c / t; p++) {
+        const int64_t apart =
+            llabs(c - mesh.context) + llabs(t - mesh.tensor) + llabs(p - mesh.pipeline);
+        if (ranks / c / t % p != 0 || apart >= least)
+          continue;
+        least = apart;
+        best = (struct deck_mesh){c, t, p, mesh.expert};
+      }
+  return best;
+}
+
+static enum status resolve_mesh(const struct deck *deck, struct deck_shape *shape)
+{
+  const struct deck_mesh mesh = deck->mesh;
+  shape->mesh = mesh;
+  if (shape->ranks % (mesh.context * mesh.tensor * mesh.pipeline) == 0)
+    return STATUS_OK;
+  const struct deck_mesh near = nearest_mesh(mesh, shape->ranks);
+  return status_usage(
+      "mesh.context x mesh.tensor x mesh.pipeline is %lld x %lld x %lld, which does "
+      "not divide the %d ranks of this run; the nearest mesh that does is "
+      "mesh.context=%lld mesh.tensor=%lld mesh.pipeline=%lld",
+      (long long)mesh.context, (long long)mesh.tensor, (long long)mesh.pipeline, shape->ranks,
+      (long long)near.context, (long long)near.tensor, (long long)near.pipeline);
+}
+
+static enum status resolve_experts(const struct deck *deck, const struct deck_shape *shape)
+{
+  const int64_t expert = shape->mesh.expert;
+  int64_t near = 1;
+  for (int64_t e = 1; e <= shape->group; e++)
+    if (shape->group % e == 0 && llabs(e - expert) < llabs(near - expert))
+      near = e;
+  if (near == expert)
+    return STATUS_OK;
+  return status_usage("%s is %lld, which does not divide shard groups of %d; the nearest that does "
+                      "is mesh.expert=%lld",
+                      cite(deck, "mesh.expert").text, (long long)expert, shape->group,
+                      (long long)near);
+}
+
+static enum status resolve_group(const struct deck *deck, struct deck_shape *shape)
+{
+  const int data = deck_data_ranks(shape), local = deck_local_data_ranks(shape);
+  const char *kind = data == shape->ranks ? "ranks" : "data ranks";
+  if (deck->shard.strategy != STRATEGY_HYBRID_SHARD || data == 1) {
+    shape->group = deck->shard.strategy == STRATEGY_NO_SHARD ? 1 : data;
     return STATUS_OK;
   }
   int group = parse_group(deck->shard.group);
   if (group == GROUP_NODE || group == GROUP_AUTO) {
-    if (ranks % local_ranks != 0)
-      return status_usage("%s is %s, but %d ranks do not fill nodes of %d; start the same number "
-                          "of ranks on every node",
+    if (data % local != 0)
+      return status_usage("%s is %s, but %d %s do not fill nodes of %d; start the same number of "
+                          "ranks on every node",
                           cite(deck, "shard.group").text,
-                          group == GROUP_NODE ? "node" : "auto, which means node here", ranks,
-                          local_ranks);
-    *out = local_ranks;
-    return STATUS_OK;
+                          group == GROUP_NODE ? "node" : "auto, which means node here", data, kind,
+                          local);
+    group = local;
   }
-  if (ranks % group != 0)
-    return status_usage("%s is %d ranks, which does not divide the %d ranks of this run; start %s "
-                        "ranks, or use a group that divides %d",
-                        cite(deck, "shard.group").text, group, ranks,
-                        multiples_around(ranks, group).text, ranks);
-  *out = group;
+  if (data % group != 0)
+    return status_usage("%s is %d ranks, which does not divide the %d %s of this run; start %s %s, "
+                        "or use a group that divides %d",
+                        cite(deck, "shard.group").text, group, data, kind,
+                        multiples_around(data, group).text, kind, data);
+  shape->group = group;
   return STATUS_OK;
 }
 
@@ -1180,7 +1253,7 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
   static const enum dtype moments[] = {
       [DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
   const bool host = deck->tiers.optimizer == DECK_TIER_HOST;
-  const int local_ranks = shape->local_ranks, group = shape->group;
+  const int local_ranks = deck_local_data_ranks(shape), group = shape->group;
   const enum deck_update update = update_of(deck, shape);
   *out = (struct deck_policy){
       .reduce_every_micro = reduce_every_micro(deck),
@@ -1217,14 +1290,14 @@ static enum status resolve_policy(const struct deck *deck, const struct deck_sha
 /* On nodes of unequal size other ranks may decide otherwise: the job compares them. */
 static enum status resolve_hops(const struct deck *deck, bool cpu_reduce, struct deck_shape *shape)
 {
-  const int ranks = shape->ranks, local = shape->local_ranks,
+  const int ranks = deck_data_ranks(shape), local = deck_local_data_ranks(shape),
             group = deck->shard.strategy == STRATEGY_NO_SHARD ? ranks : shape->group;
   const char *cure = local == 1           ? "start several ranks on every node"
                      : ranks % local != 0 ? "start the same number of ranks on every node"
                      : group % local != 0 && local % group != 0 ? "set shard.group=node"
                      : cpu_reduce                               ? "set transfer.grads=gpu_reduce"
                                                                 : NULL;
-  if (local == ranks || deck->shard.hops == DECK_HOPS_ONE)
+  if (shape->local_ranks == shape->ranks || deck->shard.hops == DECK_HOPS_ONE)
     return STATUS_OK;
   if (cure && deck->shard.hops == DECK_HOPS_TWO)
     return status_usage("%s is 2, but two hops are impossible for %d ranks in groups of %d on "
@@ -1243,12 +1316,14 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                         ranks, local_ranks);
   struct deck_shape s = {.ranks = ranks, .local_ranks = local_ranks};
   struct deck_policy p;
-  enum status status = check(deck) ?: resolve_group(deck, ranks, local_ranks, &s.group);
-  status = status ?: resolve_batch(deck, ranks, &s) ?: resolve_policy(deck, &s, &p);
-  status = status ?: resolve_hops(deck, p.cpu_reduce, &s);
+  enum status status = check(deck) ?: resolve_mesh(deck, &s);
   if (status)
     return status;
-  s.replicas = ranks / s.group;
+  status = resolve_group(deck, &s) ?: resolve_experts(deck, &s);
+  status = status ?: resolve_batch(deck, deck_data_ranks(&s), &s);
+  status = status ?: resolve_policy(deck, &s, &p) ?: resolve_hops(deck, p.cpu_reduce, &s);
+  if (status)
+    return status;
   s.sequence = deck->data.sequence > 0 ? deck->data.sequence : deck->model.context;
   *shape = s;
   *policy = p;

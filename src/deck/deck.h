@@ -48,6 +48,11 @@ struct deck_compress {
   double density, threshold;
 };
 
+/* Ranks along axes of the mesh. `expert` is a factor of the shard group. */
+struct deck_mesh {
+  int64_t context, tensor, pipeline, expert;
+};
+
 /* Fields are named as the keys, whose texts in deck.c say what 0 and an empty text mean. */
 struct deck {
   struct {
@@ -90,6 +95,7 @@ struct deck {
     enum deck_long over; /* data.long */
     bool reorder, verify;
   } data;
+  struct deck_mesh mesh;
   struct {
     enum deck_strategy strategy;
     char *group;
@@ -244,9 +250,10 @@ bool deck_parse_activations(const char *text, int64_t layers, struct deck_patter
 
 /* The arithmetic of a step. */
 struct deck_shape {
-  int ranks, group;   /* ranks in a shard group: 1 for no_shard, all except for hybrid_shard */
-  int replicas;       /* ranks / group */
-  int64_t rank_batch; /* sequences of one rank per step */
+  int ranks;
+  int group; /* data ranks in a shard group: 1 for no_shard, all except for hybrid_shard */
+  struct deck_mesh mesh;
+  int64_t rank_batch;                    /* sequences of one rank per step */
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
   int local_ranks; /* of each node, numbered node by node; 0: all ranks are on one node */
   /* Several nodes have local_ranks each, and shard groups fill nodes or fit in one. Collectives of
@@ -307,6 +314,11 @@ struct deck_policy {
 
 /* full_shard and hybrid_shard: a rank gathers parameters for each use. Pure. */
 bool deck_shards_params(enum deck_strategy strategy);
+
+/* Ranks with sequences of their own, of all ranks or of a node; 1 for a node that does not have all
+ * of its context and tensor axes. Pure. */
+int deck_data_ranks(const struct deck_shape *shape);
+int deck_local_data_ranks(const struct deck_shape *shape);
 
 /* Shape and policy of the deck on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names
  * keys that do not fit, such as a batch or a group that does not divide. It begins with

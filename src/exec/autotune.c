@@ -141,7 +141,7 @@ enum status exec_autotune(struct exec *exec)
 static enum status time_gather(struct exec *exec, struct lane *lane, int64_t whole, double *out)
 {
   struct mark *const from = exec->base[0][0], *const to = exec->base[0][1];
-  struct comm_group *group = exec->group[GROUP_GATHER];
+  struct comm_group *group = exec_group(exec, MESH_SHARD, LANE_GATHER);
   const struct device_ops *ops = lane->device->ops;
   char *full = exec->config.memory->transient[TIER_DEVICE];
   const int64_t part = whole / comm_group_size(group);
@@ -171,7 +171,7 @@ static enum status time_gathers(struct exec *exec, struct lane *lane, int64_t wh
 enum status exec_measure_link(struct exec *exec, double *bytes_s)
 {
   enum { MOST = 256 << 20 };
-  struct comm_group *group = exec->group[GROUP_GATHER];
+  struct comm_group *group = exec_group(exec, MESH_SHARD, LANE_GATHER);
   *bytes_s = 0;
   if (!group || comm_group_size(group) == 1)
     return STATUS_OK;

@@ -9,6 +9,7 @@
 #include "device/lane.h"
 #include "exec/exec.h"
 #include "exec/watchdog.h"
+#include "layout/mesh.h"
 
 struct step_args {
   int64_t step, update, past, tokens, targets;
@@ -67,6 +68,17 @@ struct results {
  * - 1. */
 enum { BASES = 3 };
 
+/* A communicator for each set of ranks and each lane in the plan, so that two lanes never share
+ * one. */
+struct exec_group {
+  mesh_set set;
+  enum plan_lane lane;
+  bool parts;    /* all-gathers or reduce-scatters, not barriers and sums alone */
+  bool by_nodes; /* all-gathers in two hops */
+  struct comm_group *comm;
+};
+enum { EXEC_GROUPS = 16 };
+
 struct exec {
   struct exec_config config;
   const struct plan *plan;
@@ -76,8 +88,8 @@ struct exec {
   int *parts;        /* of each buffer: number of windows that are it or parts of it */
   struct held *held; /* the windows that are held now, under `mutex` */
   int n_held;
-  struct comm_group
-      *group[GROUP_COUNT]; /* each on one lane, so two lanes never share a communicator */
+  struct exec_group group[EXEC_GROUPS];
+  int n_groups;
   struct token_board
       *board; /* a token for each instruction; the one after them counts the steps released */
   struct span *span;             /* of each instruction */
@@ -117,6 +129,8 @@ struct device *exec_device_of(const struct exec *exec, enum plan_lane lane);
 /* Whether this is a host lane next to a device whose work continues after calls return. An
  * operation of such a lane has finished when its token is reached. */
 bool exec_is_beside(const struct exec *exec, enum plan_lane lane);
+/* The communicator of a set on a lane; NULL: no instruction has it. */
+struct comm_group *exec_group(const struct exec *exec, mesh_set set, enum plan_lane lane);
 
 /* Find the memory of each buffer of the plan in the arenas; NULL for those on the disk. */
 enum status exec_place_buffers(struct exec *exec);

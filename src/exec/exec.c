@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/engine.h"
+#include "layout/mesh.h"
 #include "plan/ops.h"
 
 struct device *exec_device_of(const struct exec *exec, enum plan_lane lane)
@@ -125,85 +126,85 @@ static enum status prepare(struct exec *exec)
   return STATUS_OK;
 }
 
-static const struct group_row {
-  const char *of; /* its work */
-  enum plan_lane lane;
-  enum plan_group apart; /* has as many ranks as the numbers of members are apart */
-} group_rows[GROUP_COUNT] = {
-    [GROUP_GATHER] = {"gathers", LANE_GATHER, GROUP_NONE},
-    [GROUP_REDUCE] = {"reductions", LANE_REDUCE, GROUP_NONE},
-    [GROUP_REPLICAS] = {"replicas", LANE_REDUCE, GROUP_REDUCE},
-    [GROUP_NODE] = {"reductions in a node", LANE_REDUCE, GROUP_NONE},
-    [GROUP_ACROSS] = {"reductions between nodes", LANE_REDUCE, GROUP_NODE},
-    [GROUP_WORLD] = {"metrics", LANE_REDUCE, GROUP_NONE},
-};
-
-/* Its lane works on the host's memory. */
-static bool is_host_group(const struct exec *exec, enum plan_group group)
+/* In the order of the plan, which is the same on all ranks. */
+static int list_groups(const struct plan *plan, struct exec_group *group)
 {
-  return exec_is_beside(exec, group_rows[group].lane);
+  int n = 0;
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    const enum op_collective collective = op_rows[instr->op].collective;
+    int g = 0;
+    if (instr->attr.group == MESH_NONE)
+      continue;
+    while (g < n && (group[g].set != instr->attr.group || group[g].lane != instr->lane))
+      g++;
+    if (g == EXEC_GROUPS)
+      return -1;
+    if (g == n)
+      group[n++] = (struct exec_group){.set = instr->attr.group, .lane = instr->lane};
+    group[g].parts |= collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE;
+    group[g].by_nodes |= plan_gathers_by_nodes(plan, instr);
+  }
+  return n;
 }
 
-struct wants {
-  bool some, parts; /* all-gathers or reduce-scatters, not barriers and sums alone */
-  bool by_nodes;    /* all-gathers in two hops */
-};
-
-static struct wants wants_of(const struct plan *plan, enum plan_group group)
+struct comm_group *exec_group(const struct exec *exec, mesh_set set, enum plan_lane lane)
 {
-  struct wants wants = {0};
-  for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].attr.group == group) {
-      const enum op_collective collective = op_rows[plan->instr[i].op].collective;
-      wants.some = true;
-      wants.parts |= collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE;
-      wants.by_nodes |= plan_gathers_by_nodes(plan, &plan->instr[i]);
-    }
-  return wants;
+  for (int g = 0; g < exec->n_groups; g++)
+    if (exec->group[g].set == set && exec->group[g].lane == lane)
+      return exec->group[g].comm;
+  return NULL;
+}
+
+static struct comm_members members_of(const struct plan *plan, mesh_set set)
+{
+  const int rank = plan->input.rank, size = mesh_ranks(&plan->mesh, set);
+  return (struct comm_members){.size = size,
+                               .index = mesh_index(&plan->mesh, set, rank),
+                               .first = mesh_member(&plan->mesh, set, rank, 0),
+                               .last = mesh_member(&plan->mesh, set, rank, size - 1)};
 }
 
 int64_t exec_groups_shared_bytes(const struct plan *plan, int local_ranks)
 {
-  const struct plan_input *input = &plan->input;
+  struct exec_group group[EXEC_GROUPS];
+  const int n = list_groups(plan, group);
   int64_t bytes = 0;
-  for (int g = GROUP_NONE + 1; g < GROUP_COUNT; g++) {
-    const struct group_row *row = &group_rows[g];
-    const struct wants wants = wants_of(plan, g);
-    if (!wants.parts || (!input->device->host_memory && !plan->on_host[row->lane]))
+  for (int g = 0; g < n; g++) {
+    if (!group[g].parts || (!plan->input.device->host_memory && !plan->on_host[group[g].lane]))
       continue;
-    bytes += comm_group_shared_bytes(local_ranks, plan_group_ranks(plan, g),
-                                     plan_group_ranks(plan, row->apart));
-    if (wants.by_nodes)
-      bytes += comm_group_shared_bytes(local_ranks, plan_group_ranks(plan, GROUP_NODE), 1);
+    bytes += comm_group_shared_bytes(local_ranks, members_of(plan, group[g].set));
+    if (group[g].by_nodes)
+      bytes += comm_group_shared_bytes(local_ranks, members_of(plan, group[g].set & MESH_INSIDE));
   }
   return bytes;
 }
 
 /* MPI moves data in host memory. */
-static enum status make_group(struct exec *exec, enum plan_group group)
+static enum status make_group(struct exec *exec, struct exec_group *group)
 {
   struct comm *comm = exec->config.comm;
-  const struct group_row *row = &group_rows[group];
-  const bool host = is_host_group(exec, group);
-  const struct wants wants = wants_of(exec->plan, group);
-  if (!wants.some)
-    return STATUS_OK;
-  watchdog_start(exec->config.start, "joining the group for %s, transport %s", row->of,
+  const struct plan *plan = exec->plan;
+  const bool host = exec_is_beside(exec, group->lane);
+  watchdog_start(exec->config.start, "joining group %s of lane %s, transport %s",
+                 mesh_name(group->set).text, plan_lane_name(group->lane),
                  host ? "mpi" : comm_transport(comm));
   const enum status status = (host ? comm_group_create_on_host : comm_group_create)(
-      comm, plan_group_ranks(exec->plan, group), plan_group_ranks(exec->plan, row->apart),
-      wants.parts, &exec->group[group]);
-  return status || !wants.by_nodes
+      comm, members_of(plan, group->set), group->parts, &group->comm);
+  return status || !group->by_nodes
              ? status
-             : comm_group_gather_by_nodes(exec->group[group],
-                                          plan_group_ranks(exec->plan, GROUP_NODE));
+             : comm_group_gather_by_nodes(group->comm, members_of(plan, group->set & MESH_INSIDE),
+                                          members_of(plan, group->set & MESH_ACROSS));
 }
 
 static enum status make_groups(struct exec *exec)
 {
-  enum status status = STATUS_OK;
-  for (int g = GROUP_NONE + 1; !status && g < GROUP_COUNT; g++)
-    status = make_group(exec, g);
+  const int n = list_groups(exec->plan, exec->group);
+  enum status status =
+      n < 0 ? status_set(STATUS_INTERNAL, "a plan has more than %d groups", EXEC_GROUPS)
+            : STATUS_OK;
+  for (; exec->n_groups < n && !status; exec->n_groups++)
+    status = make_group(exec, &exec->group[exec->n_groups]);
   return status;
 }
 
@@ -217,7 +218,7 @@ static void order_collectives(struct exec *exec)
   int first = -1, last = -1;
   for (int i = 0; i < exec->plan->n; i++) {
     const struct instr *instr = &exec->plan->instr[i];
-    const struct comm_group *group = exec->group[instr->attr.group];
+    const struct comm_group *group = exec_group(exec, instr->attr.group, instr->lane);
     if (op_rows[instr->op].collective == COLLECTIVE_NONE || !group ||
         !comm_group_is_enqueued(group))
       continue;
@@ -244,6 +245,12 @@ static enum status check_places(const struct exec *exec)
   return comm_check_same(exec->config.comm, "the memory layout of the plan", &hash, sizeof hash);
 }
 
+/* By the transport of the device. */
+static bool moves_memory(const struct exec *exec, const struct exec_group *group)
+{
+  return group->parts && !exec_is_beside(exec, group->lane);
+}
+
 /* Collectives read and write in the arenas only. */
 static enum status register_memory(struct exec *exec)
 {
@@ -255,11 +262,11 @@ static enum status register_memory(struct exec *exec)
     return STATUS_OK;
   watchdog_start(exec->config.start, "registering memory with its groups");
   enum status status = check_places(exec);
-  for (int g = GROUP_GATHER; g < GROUP_WORLD; g++)
-    for (int a = 0; a < 2 && !status && exec->group[g] && !is_host_group(exec, g); a++)
+  for (int g = 0; g < exec->n_groups; g++)
+    for (int a = 0; a < 2 && !status && moves_memory(exec, &exec->group[g]); a++)
       if (bytes[a] > 0)
-        status =
-            comm_agree(exec->config.comm, comm_group_register(exec->group[g], arena[a], bytes[a]));
+        status = comm_agree(exec->config.comm,
+                            comm_group_register(exec->group[g].comm, arena[a], bytes[a]));
   return status;
 }
 
@@ -439,8 +446,8 @@ void exec_destroy(struct exec *exec)
   exec_marks_destroy(exec);
   if (exec->results)
     exec->config.device->ops->release_host(exec->config.device, exec->results);
-  for (int g = 0; g < GROUP_COUNT; g++)
-    comm_group_destroy(exec->group[g]);
+  for (int g = 0; g < exec->n_groups; g++)
+    comm_group_destroy(exec->group[g].comm);
   token_board_destroy(exec->board);
   pthread_mutex_destroy(&exec->mutex);
   void *const tables[] = {exec->pointer[0], exec->pointer[1], exec->is_window,

@@ -5,6 +5,7 @@
 
 #include "exec/engine.h"
 #include "io/store/store.h"
+#include "layout/mesh.h"
 #include "plan/arenas.h"
 
 static const char *const tier_names[TIER_COUNT] = {[TIER_DEVICE] = "device",
@@ -143,7 +144,7 @@ enum status exec_memory_create(struct device *device, struct comm *comm, const c
                                const struct plan *const plans[], int n, struct exec_memory *out)
 {
   struct exec_memory memory = {.device = device};
-  const int group = plans[0]->input.shape.group;
+  const int group = mesh_ranks(&plans[0]->mesh, MESH_SHARD);
   enum status status = comm_agree(comm, size_arenas(&memory, plans, n));
   status = status ?: comm_agree(comm, alloc_arenas(&memory));
   if (!status)

@@ -45,7 +45,7 @@ static inline const struct plan_buffer *buffer_of(const struct call *call, int i
 
 static inline struct comm_group *group_of(const struct call *call)
 {
-  return call->exec->group[call->instr->attr.group];
+  return exec_group(call->exec, call->instr->attr.group, call->instr->lane);
 }
 
 static inline int64_t use_bytes(const struct call *call, int i)

@@ -2,6 +2,17 @@
 #include "base/hash.h"
 #include "compress/compress.h"
 #include "exec/handlers.h"
+#include "layout/mesh.h"
+
+/* The messages of a unit in a step: parameters without and with a group, gradients over the shard
+ * group, over replicas, and between nodes. */
+static int64_t sum_of(const struct call *call)
+{
+  const mesh_set group = call->instr->attr.group;
+  if (call->instr->lane == LANE_GATHER)
+    return group != MESH_NONE;
+  return group == MESH_REPLICA ? 3 : group == MESH_ACROSS ? 5 : 2;
+}
 
 /* Random bits are new in each step, and different on each rank, unless messages of a sum must share
  * them. */
@@ -10,7 +21,7 @@ static uint64_t codec_seed(const struct call *call)
   const struct attributes *attr = &call->instr->attr;
   const bool common = attr->codec.ops->traits & CODEC_COMMON_SEED;
   const int64_t word[] = {(int64_t)attr->seed, call->args->step,
-                          attr->group,         call->instr->unit,
+                          sum_of(call),        call->instr->unit,
                           call->instr->micro,  common ? -1 : call->exec->plan->input.rank};
   return hash_bytes(HASH_START, word, sizeof word);
 }
@@ -139,7 +150,7 @@ static uint64_t params_seed(const struct call *call)
   const struct attributes *attr = &call->instr->attr;
   const struct comm_group *group = group_of(call);
   const bool common = attr->codec.ops->traits & CODEC_COMMON_SEED;
-  const int64_t word[] = {(int64_t)attr->seed, call->args->update, attr->group, call->instr->unit,
+  const int64_t word[] = {(int64_t)attr->seed, call->args->update, sum_of(call), call->instr->unit,
                           common || !group ? -1 : comm_group_index(group)};
   return hash_bytes(HASH_START, word, sizeof word);
 }
@@ -257,16 +268,12 @@ enum status run_exchange(const struct call *call)
 /* The flat element at which this member's part of an encoded sum begins. */
 static int64_t part_begin(const struct call *call, int64_t elements)
 {
-  const struct exec *exec = call->exec;
-  const int index = comm_group_index(group_of(call));
-  switch (call->instr->attr.group) {
-  case GROUP_REPLICAS: return exec->plan->unit[call->instr->unit].owned.begin + index * elements;
-  case GROUP_ACROSS:
-    return (index * (int64_t)comm_group_size(exec->group[GROUP_NODE]) +
-            comm_group_index(exec->group[GROUP_NODE])) *
-           elements;
-  default: return index * elements;
-  }
+  const struct plan *plan = call->exec->plan;
+  const mesh_set group = call->instr->attr.group;
+  const int64_t begin = group == MESH_REPLICA ? plan->unit[call->instr->unit].owned.begin : 0;
+  return begin +
+         mesh_index(&plan->mesh, group == MESH_ACROSS ? MESH_SHARD : group, plan->input.rank) *
+             elements;
 }
 
 /* Messages from all members for `out`, which is `elements` of operand `shard`, `stride` bytes

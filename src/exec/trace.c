@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "io/results/trace.h"
 #include "io/text/file.h"
+#include "layout/mesh.h"
 #include "plan/ops.h"
 
 struct interval {
@@ -118,21 +119,20 @@ static void add_number(struct trace_span *span, const char *key, int64_t number)
   span->arg[span->args++] = (struct trace_arg){.key = key, .number = number};
 }
 
-/* Numbers of a span, as texts. */
-struct decimals {
+/* Texts of a span. */
+struct texts {
   char clip[32], lr_scale[32], beta[32];
+  struct mesh_name group;
 };
 
 /* All attributes that change results or sizes. */
-static void add_attributes(struct trace_span *span, const struct instr *instr,
-                           struct decimals *decimals)
+static void add_attributes(struct trace_span *span, const struct instr *instr, struct texts *texts)
 {
-  static const char *const groups[] = {
-      [GROUP_GATHER] = "gather", [GROUP_REDUCE] = "reduce", [GROUP_REPLICAS] = "replicas",
-      [GROUP_NODE] = "node",     [GROUP_ACROSS] = "across", [GROUP_WORLD] = "world"};
   const struct attributes *attr = &instr->attr;
-  if (attr->group != GROUP_NONE)
-    add_text(span, "group", groups[attr->group]);
+  if (attr->group != MESH_NONE) {
+    texts->group = mesh_name(attr->group);
+    add_text(span, "group", texts->group.text);
+  }
   if (attr->codec.ops)
     add_text(span, "codec", attr->codec.ops->name);
   if (attr->codec.values && !(attr->codec.values->traits & CODEC_IDENTITY))
@@ -140,19 +140,19 @@ static void add_attributes(struct trace_span *span, const struct instr *instr,
   if (attr->fp8)
     add_text(span, "fp8", attr->fp8 == FP8_ALL ? "all" : "products");
   if (attr->clip > 0) {
-    snprintf(decimals->clip, sizeof decimals->clip, "%g", attr->clip);
-    add_text(span, "clip", decimals->clip);
+    snprintf(texts->clip, sizeof texts->clip, "%g", attr->clip);
+    add_text(span, "clip", texts->clip);
   }
   if (attr->beta > 0) {
-    snprintf(decimals->beta, sizeof decimals->beta, "%g", attr->beta);
-    add_text(span, "beta", decimals->beta);
+    snprintf(texts->beta, sizeof texts->beta, "%g", attr->beta);
+    add_text(span, "beta", texts->beta);
   }
   if (!op_rows[instr->op].updates)
     return;
   add_text(span, "optimizer", optim_ops(attr->optimizer)->name);
   if (attr->lr_scale != 0 && attr->lr_scale != 1) {
-    snprintf(decimals->lr_scale, sizeof decimals->lr_scale, "%g", attr->lr_scale);
-    add_text(span, "lr_scale", decimals->lr_scale);
+    snprintf(texts->lr_scale, sizeof texts->lr_scale, "%g", attr->lr_scale);
+    add_text(span, "lr_scale", texts->lr_scale);
   }
   add_text(span, "rounding", attr->stochastic ? "stochastic" : "nearest");
   if (attr->stochastic)
@@ -164,7 +164,7 @@ static void draw(struct trace_run *run, const struct exec_event *event)
   const struct plan *plan = run->plan;
   const struct instr *instr = &plan->instr[event->instr];
   char name[96];
-  struct decimals decimals;
+  struct texts texts;
   plan_instr_name(plan, event->instr, name, sizeof name);
   struct trace_span span = {.name = name,
                             .category = plan_op_name(instr->op),
@@ -179,7 +179,7 @@ static void draw(struct trace_run *run, const struct exec_event *event)
     add_number(&span, "micro", instr->micro);
   if (plan_instr_ranks(plan, instr) > 1)
     add_number(&span, "bytes", plan_instr_bytes(plan, instr));
-  add_attributes(&span, instr, &decimals);
+  add_attributes(&span, instr, &texts);
   for (int e = 0; event->spent && e < op_counters_events(run->facts->counters); e++)
     if (event->spent[e] >= 0)
       add_number(&span, op_counters_key(run->facts->counters, e), event->spent[e]);

@@ -555,9 +555,8 @@ static void __attribute__((noreturn)) end_alone(struct watchdog *dog)
 static void check_groups(struct watchdog *dog)
 {
   const struct exec *exec = dog->exec;
-  for (int g = 0; exec && !dog->failure.code && g < GROUP_COUNT; g++)
-    if (exec->group[g])
-      status_keep(&dog->failure, comm_group_check(exec->group[g]));
+  for (int g = 0; exec && !dog->failure.code && g < exec->n_groups; g++)
+    status_keep(&dog->failure, comm_group_check(exec->group[g].comm));
 }
 
 /* false: the watchdog ends. */

@@ -26,7 +26,7 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
   input->strategy = STRATEGY_FULL_SHARD;
   input->shape = (struct deck_shape){.ranks = input->ranks,
                                      .group = input->ranks,
-                                     .replicas = 1,
+                                     .mesh = {1, 1, 1, 1},
                                      .rank_batch = micro,
                                      .micro_batch = micro,
                                      .micros = 1,
@@ -58,6 +58,26 @@ enum job_use job_training(const struct deck *deck)
                                                                     : JOB_TRAIN;
 }
 
+/* No row of an architecture says yet how it is cut along these axes. */
+static enum status check_axes(const struct deck *deck)
+{
+  const struct {
+    const char *key;
+    int64_t ranks;
+  } axes[] = {{"mesh.context", deck->mesh.context},
+              {"mesh.tensor", deck->mesh.tensor},
+              {"mesh.pipeline", deck->mesh.pipeline},
+              {"mesh.expert", deck->mesh.expert}};
+  for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+    if (axes[i].ranks > 1)
+      return status_set(STATUS_UNSUPPORTED,
+                        "%s (%s) is %lld, but no architecture can be cut along this axis yet: "
+                        "leave it out",
+                        axes[i].key, options_where(deck->set, axes[i].key),
+                        (long long)axes[i].ranks);
+  return STATUS_OK;
+}
+
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks,
                       struct plan_input *input)
 {
@@ -74,10 +94,11 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
   input->optim = optim_settings(deck);
   if (use == JOB_EVAL || use == JOB_GENERATE) {
     shape_without_batch(deck, input);
-    return STATUS_OK;
+    return check_axes(deck);
   }
   input->strategy = deck->shard.strategy;
-  enum status status = deck_resolve(deck, input->ranks, local_ranks, &input->shape, &input->policy);
+  enum status status = deck_resolve(deck, input->ranks, local_ranks, &input->shape, &input->policy)
+                           ?: check_axes(deck);
   if (!status && deck->transfer.rate > 0 && !input->device->host_memory)
     status =
         status_usage("transfer.rate (%s) is %g, which simulates slow copies on the host: leave "

@@ -9,6 +9,7 @@
 #include "job/private.h"
 #include "job/search.h"
 #include "job/state.h"
+#include "layout/mesh.h"
 
 int64_t job_arena_bytes(int n, const struct plan *const plans[])
 {
@@ -69,7 +70,7 @@ struct job_need job_need(int n, const struct plan *const plans[], int local, boo
     need.state = (double)job_state_bytes(plans[0], input->mode == PLAN_TRAIN);
   for (int i = 0; i < n; i++)
     need.boxes += (double)exec_groups_shared_bytes(plans[i], local);
-  const double shared = shared_bytes(&need, input->shape.group);
+  const double shared = shared_bytes(&need, mesh_ranks(&plans[0]->mesh, MESH_SHARD));
   need.room[ROOM_DEVICE] = both(need.device);
   need.room[ROOM_HOST] = (both(need.host) + need.state) * local + shared + need.boxes;
   need.room[ROOM_SHARED] = shared;

@@ -7,6 +7,7 @@
 #include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "layout/mesh.h"
 #include "plan/arenas.h"
 
 static void warn_warmup(const struct deck *deck, enum job_use use)
@@ -226,6 +227,23 @@ static void log_codecs(const struct job *job, const struct plan *plan)
   log_info("gradients between ranks: %s%s%s", codecs, residuals, warmup);
 }
 
+/* The axes whose groups have ranks of several nodes. */
+static void log_axes(const struct job *job)
+{
+  static const mesh_set axes[] = {1 << AXIS_PIPELINE, MESH_REPLICA, MESH_SHARD, 1 << AXIS_TENSOR};
+  const struct mesh *mesh = &job_state_plan(job)->mesh;
+  const int local = comm_local_ranks(job->comm);
+  char text[64] = "";
+  size_t n = 0;
+  if (local == comm_ranks(job->comm))
+    return;
+  for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+    if (mesh_crosses(mesh, axes[i], local))
+      n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "",
+                            mesh_name(axes[i]).text);
+  log_info("axes of the mesh that cross nodes: %s", n ? text : "none");
+}
+
 /* The groups of hybrid sharding in this job: there may be only one node, or one rank per node. */
 static void log_groups(const struct job *job)
 {
@@ -239,7 +257,7 @@ static void log_groups(const struct job *job)
   else if (shape->group == 1)
     log_info("hybrid_shard: each rank is a group of its own, so nothing is sharded");
   else
-    log_info("hybrid_shard: %d groups of %d ranks%s", shape->replicas, shape->group,
+    log_info("hybrid_shard: %d groups of %d ranks%s", shape->ranks / shape->group, shape->group,
              input->policy.one_node ? "" : ", some of which span nodes");
 }
 
@@ -279,6 +297,7 @@ static void log_job(const struct job *job, enum job_use use)
   if (ranks > 1)
     log_note("transport between ranks: %s", comm_transport_text(job->comm));
   log_groups(job);
+  log_axes(job);
   if (plan_is_on_host(plan, plan->input.model->units - 1))
     log_tiers(plan);
   else if (plan->unit[0].policy.timing == TIMING_IMMEDIATE)

@@ -39,7 +39,8 @@ static enum status set_up(const struct job *job, int most, bool even, struct lin
           ?: mem_alloc(MEM_META, bytes, (void **)&link->sent)
           ?: mem_alloc(MEM_META, bytes, (void **)&link->received);
   return comm_agree(comm, status)
-             ?: comm_group_create_on_host(comm, members, even ? most : 1, true, &link->group);
+             ?: comm_group_create_on_host(comm, comm_evenly(comm, members, even ? most : 1), true,
+                                          &link->group);
 }
 
 static void tear_down(struct link *link)

@@ -425,7 +425,10 @@ static enum status register_near(struct rates *rates, struct comm_group *group)
 static enum status gather_by_nodes(struct rates *rates)
 {
   struct comm_group *link = rates->link;
-  return comm_group_gather_by_nodes(link, rates->local)
+  const struct comm *comm = rates->job->comm;
+  const int local = rates->local;
+  return comm_group_gather_by_nodes(link, comm_evenly(comm, local, 1),
+                                    comm_evenly(comm, comm_ranks(comm) / local, local))
              ?: register_near(rates, comm_group_node(link))
              ?: register_near(rates, comm_group_across(link));
 }
@@ -588,9 +591,9 @@ static enum status create_groups(struct rates *rates)
   if (ranks == 1 || !rates->wanted->links)
     return STATUS_OK;
   if (rates->wanted->copies)
-    status = comm_group_create_on_host(comm, ranks, 1, true, &rates->hosts);
+    status = comm_group_create_on_host(comm, comm_evenly(comm, ranks, 1), true, &rates->hosts);
   return status
-             ?: comm_group_create(comm, ranks, 1, true, &rates->link)
+             ?: comm_group_create(comm, comm_evenly(comm, ranks, 1), true, &rates->link)
              ?: register_near(rates, rates->link)
              ?: find_nodes(rates);
 }

@@ -37,20 +37,17 @@ static void list_states(struct builder *b)
 
 static void choose(struct builder *b)
 {
-  struct plan_input *input = &b->plan->input;
-  if (input->strategy == STRATEGY_NO_SHARD) { /* one group, whose members reduce together */
-    input->shape.group = input->ranks;
-    input->shape.replicas = 1;
-  }
+  const struct plan_input *input = &b->plan->input;
+  const struct mesh *mesh = &b->plan->mesh;
   for (int u = 0; u < input->model->units; u++)
     b->plan->unit[u].policy = unit_policy_make(input, u);
   place_lanes(b->plan);
   b->host = b->plan->on_host[LANE_HOST];
   b->micros = (int)input->shape.micros;
-  b->group = input->shape.group;
-  b->replicas = input->shape.replicas;
-  b->shard_index = input->rank % b->group;
-  b->replica_index = input->rank / b->group;
+  b->group = mesh_ranks(mesh, MESH_SHARD);
+  b->replicas = mesh_ranks(mesh, MESH_REPLICA);
+  b->shard_index = mesh_index(mesh, MESH_SHARD, input->rank);
+  b->replica_index = mesh_index(mesh, MESH_REPLICA, input->rank);
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
   b->element = b->plan->unit[0].policy.compute; /* of all units */
   list_states(b);
@@ -666,8 +663,8 @@ static void alloc(struct builder *b)
       .state = {[0 ... PLAN_MAX_STATE - 1] = -1}};
   static const struct unit_buffers no_buffers = {
       .params = -1, .trained = -1, .shared = -1, .grads = -1, .shard = -1, .piece = -1,
-      .residual_until = -1, .sent = {[0 ... GROUP_COUNT - 1] = -1},
-      .received = {[0 ... GROUP_COUNT - 1] = -1}};
+      .residual_until = -1, .sent = {[0 ... MESH_AXES - 1] = -1},
+      .received = {[0 ... MESH_AXES - 1] = -1}};
   /* clang-format on */
   const int units = b->model->units;
   const int64_t micros = b->plan->input.shape.micros, visits = micros * 2 * units;
@@ -707,6 +704,7 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   if (status)
     return status;
   b.plan->input = *input;
+  b.plan->mesh = plan_mesh(input);
   b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;
   alloc(&b);
   if (!b.status)

@@ -4,48 +4,48 @@
 
 /* In two hops, messages within a node are not encoded. The shard group is in a node, or its node is
  * a group of its own. */
-static struct codec codec_of(const struct builder *b, enum plan_group group, int u)
+static struct codec codec_of(const struct builder *b, mesh_set group, int u)
 {
-  const bool node = group == GROUP_NODE || group == GROUP_REDUCE;
+  const bool node = group == MESH_INSIDE || group == MESH_SHARD;
   return node && b->plan->input.shape.two_hops ? codec_as_it_is : b->plan->unit[u].policy.grads;
 }
 
 /* The sum over the ranks of a node has a part for each node. */
-static bool has_hops(const struct builder *b, enum plan_group group)
+static bool has_hops(const struct builder *b, mesh_set group)
 {
-  return group == GROUP_REDUCE && plan_spans_nodes(b->plan);
+  return group == MESH_SHARD && plan_spans_nodes(b->plan);
 }
 
 static int64_t partial_elements(const struct builder *b, int64_t elements)
 {
-  return elements / plan_group_ranks(b->plan, GROUP_NODE);
+  return elements / mesh_ranks(&b->plan->mesh, MESH_INSIDE);
 }
 
 int64_t build_encoded(const struct builder *b, int u)
 {
-  if (build_sends_gradients(b, GROUP_REPLICAS, u) || b->plan->input.ranks == 1)
+  if (build_sends_gradients(b, MESH_REPLICA, u) || b->plan->input.ranks == 1)
     return 0;
   return b->plan->unit[u].layout.trained / unit_policy_encoded(&b->plan->input).parts;
 }
 
-static void set_group(const struct builder *b, struct instr *instr, enum plan_group group)
+static void set_group(const struct builder *b, struct instr *instr, mesh_set group)
 {
   instr->attr.group = group;
   instr->attr.codec = codec_of(b, group, instr->unit);
-  instr->attr.blocks = group == GROUP_NODE ? plan_group_ranks(b->plan, GROUP_ACROSS) : 1;
+  instr->attr.blocks = group == MESH_INSIDE ? mesh_ranks(&b->plan->mesh, MESH_ACROSS) : 1;
 }
 
 /* Scratch memory of the codec that makes messages of `elements`, or sums them up. */
-static int64_t sum_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
+static int64_t sum_work(const struct builder *b, mesh_set group, int u, int64_t elements)
 {
-  const int members = plan_group_ranks(b->plan, group);
+  const int members = mesh_ranks(&b->plan->mesh, group);
   const struct codec codec = codec_of(b, group, u);
   return codec_work(&codec, elements / members, members);
 }
 
 /* The same with the residual's codec, which makes one message, and with the memory to measure
  * errors. */
-static int64_t encode_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
+static int64_t encode_work(const struct builder *b, mesh_set group, int u, int64_t elements)
 {
   const struct codec *residual = &b->plan->unit[u].policy.residual;
   const int64_t sum = sum_work(b, group, u, elements),
@@ -53,13 +53,13 @@ static int64_t encode_work(const struct builder *b, enum plan_group group, int u
                 most = lost > sum ? lost : sum;
   if (!b->plan->unit[u].policy.sample || build_sends_gradients(b, group, u))
     return most;
-  return (most + 255) / 256 * 256 + plan_sample_bytes(elements / plan_group_ranks(b->plan, group));
+  return (most + 255) / 256 * 256 + plan_sample_bytes(elements / mesh_ranks(&b->plan->mesh, group));
 }
 
 /* The largest work space of a sum over a group, or of the second sum of two hops. */
-static int64_t most_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
+static int64_t most_work(const struct builder *b, mesh_set group, int u, int64_t elements)
 {
-  return has_hops(b, group) ? encode_work(b, GROUP_ACROSS, u, partial_elements(b, elements))
+  return has_hops(b, group) ? encode_work(b, MESH_ACROSS, u, partial_elements(b, elements))
                             : encode_work(b, group, u, elements);
 }
 
@@ -92,7 +92,7 @@ static void add_staging(struct builder *b)
   int64_t most = 0, work = 0;
   for (int u = 0; u < b->model->units; u++)
     for (int replicas = 0; replicas <= 1; replicas++) {
-      const enum plan_group group = replicas ? GROUP_REPLICAS : GROUP_REDUCE;
+      const mesh_set group = replicas ? MESH_REPLICA : MESH_SHARD;
       const int64_t elements = replicas ? build_shard(b, u) : b->plan->unit[u].layout.trained;
       const int64_t bytes = build_staging_bytes(b, group, u, elements),
                     more = most_work(b, group, u, elements);
@@ -107,7 +107,7 @@ static void add_staging(struct builder *b)
 
 /* Each resident unit has a buffer of its own, because these are few. The embedding's is larger than
  * the room after the first block's backward pass. */
-static int staging_of(struct builder *b, enum plan_group group, int u, int64_t elements)
+static int staging_of(struct builder *b, mesh_set group, int u, int64_t elements)
 {
   if (!b->host)
     return b->staging;
@@ -117,15 +117,15 @@ static int staging_of(struct builder *b, enum plan_group group, int u, int64_t e
   return staging;
 }
 
-bool build_sends_gradients(const struct builder *b, enum plan_group group, int u)
+bool build_sends_gradients(const struct builder *b, mesh_set group, int u)
 {
   return codec_of(b, group, u).ops->traits & CODEC_IDENTITY;
 }
 
-int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
+int64_t build_message_bytes(const struct builder *b, mesh_set group, int u, int64_t elements)
 {
   const struct codec codec = codec_of(b, group, u);
-  const int members = plan_group_ranks(b->plan, group);
+  const int members = mesh_ranks(&b->plan->mesh, group);
   return members * codec.ops->bytes(&codec, elements / members);
 }
 
@@ -134,13 +134,13 @@ static int64_t aligned(int64_t bytes)
   return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
-static bool needs_max(const struct builder *b, enum plan_group group, int u)
+static bool needs_max(const struct builder *b, mesh_set group, int u)
 {
   return codec_of(b, group, u).ops->traits & CODEC_NEEDS_MAX;
 }
 
 /* Messages to send, those received, and the largest magnitude. */
-static int64_t hop_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
+static int64_t hop_bytes(const struct builder *b, mesh_set group, int u, int64_t elements)
 {
   const int64_t bytes = build_message_bytes(b, group, u, elements);
   if (needs_max(b, group, u))
@@ -155,12 +155,12 @@ static int64_t partial_bytes(const struct builder *b, int64_t elements)
 }
 
 /* Messages of the second hop use the memory of those of the first one. */
-int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
+int64_t build_staging_bytes(const struct builder *b, mesh_set group, int u, int64_t elements)
 {
   if (!has_hops(b, group))
     return hop_bytes(b, group, u, elements);
-  const int64_t first = hop_bytes(b, GROUP_NODE, u, elements),
-                second = hop_bytes(b, GROUP_ACROSS, u, partial_elements(b, elements));
+  const int64_t first = hop_bytes(b, MESH_INSIDE, u, elements),
+                second = hop_bytes(b, MESH_ACROSS, u, partial_elements(b, elements));
   return partial_bytes(b, elements) + (first > second ? first : second);
 }
 
@@ -190,7 +190,7 @@ static int floats_in(struct builder *b, const char *name, int u, int staging, in
 static int find_largest(struct builder *b, const struct reduction *r, int64_t at)
 {
   const int u = r->unit, residual = build_residual_here(b, u),
-            members = plan_group_ranks(b->plan, r->group),
+            members = mesh_ranks(&b->plan->mesh, r->group),
             all = beside(b, "magnitudes", u, r->staging, DTYPE_F32, members),
             largest = floats_in(b, "largest", u, r->staging, at, 1);
   struct instr *find = BUILD(b, OP_MAGNITUDE, u, r->micro, r->whole, all, largest, residual);
@@ -222,15 +222,16 @@ static void reduce_over(struct builder *b, struct reduction r, int64_t at)
   const int64_t elements = b->plan->buffer[r.whole].elements,
                 bytes = build_message_bytes(b, r.group, r.unit, elements);
   const bool encodes = !build_sends_gradients(b, r.group, r.unit);
+  const int slowest = __builtin_ctz(r.group);
   int sent = r.whole;
   if (encodes) {
     const int largest =
         needs_max(b, r.group, r.unit) ? find_largest(b, &r, at + aligned(2 * bytes)) : -1;
-    sent = messages_in(b, "sent", r.unit, r.staging, at, bytes, &unit->sent[r.group]);
+    sent = messages_in(b, "sent", r.unit, r.staging, at, bytes, &unit->sent[slowest]);
     build_encode(b, &r, sent, largest);
   }
   const int received = messages_in(b, "received", r.unit, r.staging, at + (encodes ? bytes : 0),
-                                   bytes, &unit->received[r.group]);
+                                   bytes, &unit->received[slowest]);
   set_group(b, BUILD(b, OP_EXCHANGE, r.unit, r.micro, sent, received), r.group);
   struct instr *sum = BUILD(b, OP_DECODE_SUM, r.unit, r.micro, received);
   set_group(b, sum, r.group);
@@ -246,11 +247,11 @@ void build_reduce(struct builder *b, struct reduction r)
   }
   const int64_t elements = b->plan->buffer[r.whole].elements, at = partial_bytes(b, elements);
   struct reduction node = r;
-  node.group = GROUP_NODE;
+  node.group = MESH_INSIDE;
   node.adds = false;
   node.part = floats_in(b, "partial", r.unit, r.staging, 0, partial_elements(b, elements));
   reduce_over(b, node, at);
-  r.group = GROUP_ACROSS;
+  r.group = MESH_ACROSS;
   r.whole = node.part;
   reduce_over(b, r, at);
 }
@@ -291,7 +292,7 @@ static void emit_gather_grads(struct builder *b, int u, int part, int whole)
 {
   struct instr *gather = BUILD(b, OP_GATHER_GRADS, u, -1, part, whole);
   if (b->replicas == 1)
-    gather->attr.group = GROUP_REDUCE;
+    gather->attr.group = MESH_SHARD;
 }
 
 /* Flat shards cut matrices. The ranks gather their parts of the unit's direction. Each rank
@@ -347,16 +348,16 @@ static void emit_reduce(struct builder *b, int u, int m)
     return;
   }
   if (b->group > 1) {
-    const int staging = staging_of(b, GROUP_REDUCE, u, b->plan->unit[u].layout.trained);
-    build_reduce(b, (struct reduction){GROUP_REDUCE, u, b->plan->unit[u].policy.each_micro ? m : -1,
+    const int staging = staging_of(b, MESH_SHARD, u, b->plan->unit[u].layout.trained);
+    build_reduce(b, (struct reduction){MESH_SHARD, u, b->plan->unit[u].policy.each_micro ? m : -1,
                                        unit->dparams, staging, unit->shard,
                                        b->plan->unit[u].policy.each_micro && m > 0});
   }
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1) {
-    const int staging = staging_of(b, GROUP_REPLICAS, u, build_shard(b, u));
-    build_reduce(b, (struct reduction){GROUP_REPLICAS, u, -1, unit->shard, staging, unit->piece});
+    const int staging = staging_of(b, MESH_REPLICA, u, build_shard(b, u));
+    build_reduce(b, (struct reduction){MESH_REPLICA, u, -1, unit->shard, staging, unit->piece});
   }
   build_norm(b, u);
   if (b->replicas > 1)

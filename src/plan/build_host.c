@@ -117,10 +117,10 @@ static void reduce_scatter(struct builder *b, struct reduction r)
 static void sum_shared(struct builder *b, int u, int micro, int landed, bool adds)
 {
   int sent = landed;
-  if (!build_sends_gradients(b, GROUP_REDUCE, u)) {
+  if (!build_sends_gradients(b, MESH_SHARD, u)) {
     sent = land(b, "messages", u, TIER_SHARED, PURPOSE_STAGING, DTYPE_U8,
-                build_message_bytes(b, GROUP_REDUCE, u, b->plan->unit[u].layout.trained));
-    build_encode(b, &(struct reduction){GROUP_REDUCE, u, micro, landed, sent}, sent, -1);
+                build_message_bytes(b, MESH_SHARD, u, b->plan->unit[u].layout.trained));
+    build_encode(b, &(struct reduction){MESH_SHARD, u, micro, landed, sent}, sent, -1);
   }
   build_sum(BUILD(b, OP_SUM_SHARED, u, micro, sent), SUM_SHARED_SHARD, b->unit[u].grads, adds);
 }
@@ -139,7 +139,7 @@ static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
   const bool shares = b->plan->unit[u].policy.sums == SUMS_SHARED;
-  const bool sends = build_sends_gradients(b, GROUP_REDUCE, u);
+  const bool sends = build_sends_gradients(b, MESH_SHARD, u);
   const enum plan_tier tier = shares && sends ? TIER_SHARED : TIER_HOST;
   const int micro = b->plan->unit[u].policy.each_micro ? m : -1,
             landed = land(b, "landed", u, tier, PURPOSE_LANDED, DTYPE_F32,
@@ -150,11 +150,11 @@ static void reduce_on_host(struct builder *b, int u, int m)
     sum_shared(b, u, micro, landed, m > 0);
   else
     reduce_scatter(
-        b, (struct reduction){GROUP_REDUCE, u, micro, landed, .part = unit->grads, .adds = m > 0});
+        b, (struct reduction){MESH_SHARD, u, micro, landed, .part = unit->grads, .adds = m > 0});
   if (m < b->micros - 1)
     return;
   if (b->replicas > 1)
-    reduce_scatter(b, (struct reduction){GROUP_REPLICAS, u, -1, unit->grads, .part = unit->piece});
+    reduce_scatter(b, (struct reduction){MESH_REPLICA, u, -1, unit->grads, .part = unit->piece});
   build_norm(b, u);
   if (b->replicas > 1)
     BUILD(b, OP_GATHER_GRADS, u, -1, unit->piece, unit->grads);
@@ -168,11 +168,11 @@ static void reduce_on_device(struct builder *b, int u, int m)
   int shard = unit->dparams;
   if (b->group > 1) {
     shard = land(b, "shard", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, build_shard(b, u));
-    reduce_scatter(b, (struct reduction){GROUP_REDUCE, u, micro, unit->dparams, .part = shard});
+    reduce_scatter(b, (struct reduction){MESH_SHARD, u, micro, unit->dparams, .part = shard});
   }
   const int piece = build_piece(b, u, shard);
   if (b->replicas > 1)
-    reduce_scatter(b, (struct reduction){GROUP_REPLICAS, u, micro, shard, .part = piece});
+    reduce_scatter(b, (struct reduction){MESH_REPLICA, u, micro, shard, .part = piece});
   if (b->micros == 1) {
     unit->piece = piece;
     build_norm(b, u);

@@ -50,15 +50,20 @@ enum status plan_check_length(const struct plan_input *input)
                             (long long)micros, (long long)units);
 }
 
+static bool is_mesh(const struct plan_input *input)
+{
+  const struct mesh mesh = plan_mesh(input);
+  return mesh_ranks(&mesh, MESH_WORLD) == input->ranks;
+}
+
 enum status build_check_input(const struct plan_input *input)
 {
   const struct deck_shape *shape = &input->shape;
   if (input->ranks < 1 || input->rank < 0 || input->rank >= input->ranks)
     return status_usage("rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
-  if (shape->group < 1 || shape->replicas < 1 ||
-      (int64_t)shape->group * shape->replicas != input->ranks || shape->ranks != input->ranks)
-    return status_usage("shard.group: %d replicas of groups of %d are not %d ranks",
-                        shape->replicas, shape->group, input->ranks);
+  if (shape->group < 1 || shape->ranks != input->ranks || !is_mesh(input))
+    return status_usage("shard.group: groups of %d are no mesh of %d ranks", shape->group,
+                        input->ranks);
   if (shape->micro_batch < 1 || shape->micros < 1 || shape->sequence < 1 || input->prefetch < 0)
     return status_usage("a plan needs at least one micro-batch of one sequence of one "
                         "token, and no negative prefetch");

@@ -78,6 +78,6 @@ void build_coded_gather(struct builder *b, int u, int micro, int source, int who
   struct instr *decode = BUILD(b, OP_DECODE_PARAMS, u, micro, messages, whole, work);
   decode->attr.codec = codec;
   if (!b->shards)
-    decode->attr.group = GROUP_NONE;
+    decode->attr.group = MESH_NONE;
   build_sum(decode, DECODE_PARAMS_WHOLE, whole, b->plan->unit[u].copy >= 0);
 }

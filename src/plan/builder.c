@@ -200,7 +200,7 @@ struct instr *build_instr(struct builder *b, enum op op, int unit, int micro, in
 static void gather_from(const struct builder *b, struct instr *gather)
 {
   if (!b->shards)
-    gather->attr.group = GROUP_NONE;
+    gather->attr.group = MESH_NONE;
 }
 
 void build_gather(struct builder *b, int unit, int micro, int shard, int whole)

@@ -31,7 +31,8 @@ struct unit_buffers {
   int shard;   /* this rank's part of the sum over its group */
   int piece;   /* part that no other rank has */
   int dparams; /* written by the backward pass: `grads`, or a whole gradient before its reduction */
-  int sent[GROUP_COUNT], received[GROUP_COUNT]; /* messages in a staging buffer, by group */
+  int sent[MESH_AXES], received[MESH_AXES]; /* messages in a staging buffer, by the slowest axis of
+                                               their group */
   int reduce_from;    /* first instruction that may reduce the current micro-batch's gradient */
   int host_room_from; /* first instruction at which the host has room for it */
   int direction;      /* of the update, of an optimizer of whole matrices */
@@ -156,20 +157,18 @@ bool build_grads_whole(const struct builder *b, int u);
 void build_add_pending(struct builder *b, int u, int m);
 void build_reduce_pending(struct builder *b, int m);
 /* Whether members of `group` send the unit's gradients without a codec. */
-bool build_sends_gradients(const struct builder *b, enum plan_group group, int u);
+bool build_sends_gradients(const struct builder *b, mesh_set group, int u);
 /* Elements of the unit's gradient that this rank encodes, 0: none. */
 int64_t build_encoded(const struct builder *b, int u);
 /* Bytes of the messages by which members of `group` get the sum of their `elements` elements. */
-int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u,
-                            int64_t elements);
+int64_t build_message_bytes(const struct builder *b, mesh_set group, int u, int64_t elements);
 /* Bytes of a staging buffer for build_reduce(): messages to send, unless gradients are sent as they
  * are, and received ones. */
-int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u,
-                            int64_t elements);
+int64_t build_staging_bytes(const struct builder *b, mesh_set group, int u, int64_t elements);
 /* The sum of `whole` over the group, of which this rank gets a part: part = or += it. The scratch
  * memory of the codec is next to `staging`. */
 struct reduction {
-  enum plan_group group;
+  mesh_set group;
   int unit, micro, whole, staging, part;
   bool adds;
 };

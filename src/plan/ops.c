@@ -40,7 +40,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * gathered in place. */
     [OP_GATHER] = {
         ROW("GATHER", GATHER, COMM, NULL),
-        .group = GROUP_GATHER, .collective = COLLECTIVE_GATHER, .whole = GATHER_WHOLE,
+        .group = MESH_SHARD, .collective = COLLECTIVE_GATHER, .whole = GATHER_WHOLE,
         .in_place = true, .check = check_gather, .cost = cost_gather, .operand = {
         [GATHER_SHARD] = READS("shard", DEVICE, ANY, ANY, ANY),
         [GATHER_WHOLE] = WRITES("whole", DEVICE, WINDOW, ANY, ANY),
@@ -59,7 +59,7 @@ const struct op_row op_rows[OP_COUNT] = {
     /* Part 2: an all-reduce. The scales of several units get the most of all members. */
     [OP_MERGE] = {
         ROW("MERGE", GATHER, COMM, NULL),
-        .group = GROUP_GATHER, .collective = COLLECTIVE_REDUCE, .whole = MERGE_SCALES,
+        .group = MESH_SHARD, .collective = COLLECTIVE_REDUCE, .whole = MERGE_SCALES,
         .one = {UNIT_NONE, EACH_STEP}, .due = due_merge, .value = value_merge,
         .cost = cost_all_reduce, .operand = {
         [MERGE_SCALES] = CHANGES("scales", DEVICE, BYTES, ANY, ANY),
@@ -79,7 +79,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_ENCODE_PARAMS] = {
         ROW("ENCODE_PARAMS", GATHER, NOTHING,
             "the other ranks would not get this rank's parameters"),
-        .group = GROUP_GATHER, .codes_params = true, .due = due_encode_params,
+        .group = MESH_SHARD, .codes_params = true, .due = due_encode_params,
         .check = check_encode_params, .cost = cost_encode_params, .operand = {
         [ENCODE_PARAMS_SHARD] = READS("shard", DEVICE, MASTER, ANY, ANY),
         [ENCODE_PARAMS_MESSAGE] = WRITES("message", DEVICE, BYTES, ANY, ANY),
@@ -90,7 +90,7 @@ const struct op_row op_rows[OP_COUNT] = {
     }},
     [OP_GATHER_MESSAGES] = {
         ROW("GATHER_MESSAGES", GATHER, COMM, "this rank would not get the other ranks' parameters"),
-        .group = GROUP_GATHER, .collective = COLLECTIVE_GATHER, .whole = GATHER_MESSAGES_ALL,
+        .group = MESH_SHARD, .collective = COLLECTIVE_GATHER, .whole = GATHER_MESSAGES_ALL,
         .codes_params = true, .in_place = true, .due = due_gather_messages,
         .check = check_gather_messages, .cost = cost_gather, .operand = {
         [GATHER_MESSAGES_MINE] = READS("mine", DEVICE, BYTES, ANY, ANY),
@@ -101,7 +101,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * with the same parameters. */
     [OP_DECODE_PARAMS] = {
         ROW("DECODE_PARAMS", GATHER, NOTHING, "its copy would miss what the other copies get"),
-        .group = GROUP_GATHER, .codes_params = true, .due = due_messages,
+        .group = MESH_SHARD, .codes_params = true, .due = due_messages,
         .check = check_decode_params, .cost = cost_decode_params, .operand = {
         [DECODE_PARAMS_MESSAGES] = READS("messages", DEVICE, BYTES, ANY, ANY),
         [DECODE_PARAMS_WHOLE] = SUMS("whole", DEVICE, WINDOW, ANY, ANY),
@@ -214,7 +214,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * gather of the members' own. */
     [OP_MAGNITUDE] = {
         ROW("MAGNITUDE", REDUCE, COMM, "ranks would encode by scales of their own"),
-        .group = GROUP_REDUCE, .collective = COLLECTIVE_GATHER, .whole = MAGNITUDE_ALL,
+        .group = MESH_SHARD, .collective = COLLECTIVE_GATHER, .whole = MAGNITUDE_ALL,
         .coded = true, .extra = true, .due = due_magnitude, .check = check_magnitude,
         .value = value_magnitude, .cost = cost_magnitude, .operand = {
         [MAGNITUDE_GRADS] = SPENDS("grads", REDUCE, GRADIENT, SUMMED, ANY),
@@ -227,13 +227,13 @@ const struct op_row op_rows[OP_COUNT] = {
     /* One message per destination. ENCODE, EXCHANGE and DECODE_SUM are a reduce-scatter of
      * gradients over the shard group, or of the reduced shard over the replicas. ENCODE is left
      * out if the codec's message is the gradient itself. In two hops there are two of
-     * these: over GROUP_NODE as it is, in a block for each node, and then over GROUP_ACROSS. A
+     * these: over MESH_INSIDE as it is, in a block for each node, and then over MESH_ACROSS. A
      * residual is added to the gradient first, unless MAGNITUDE has added it. It then holds the
      * error of the messages, and the gradient has no valid value. The same holds if the error is
      * measured (policy.sample): for that the end of the work has plan_sample_bytes(). */
     [OP_ENCODE] = {
         ROW("ENCODE", REDUCE, NOTHING, "the other ranks would get no messages"),
-        .group = GROUP_REDUCE, .coded = true, .due = due_encode, .check = check_encode,
+        .group = MESH_SHARD, .coded = true, .due = due_encode, .check = check_encode,
         .value = value_encode, .cost = cost_encode, .operand = {
         [ENCODE_GRADS] = SPENDS("grads", REDUCE, GRADIENT, SUMMED, ANY),
         [ENCODE_MESSAGES] = WRITES("messages", ENCODED, BYTES, MESSAGES, ANY),
@@ -263,7 +263,7 @@ const struct op_row op_rows[OP_COUNT] = {
     /* Messages between the members of the group. */
     [OP_EXCHANGE] = {
         ROW("EXCHANGE", REDUCE, COMM, "its gradient would lack the other ranks' part"),
-        .group = GROUP_REDUCE, .collective = COLLECTIVE_EXCHANGE, .whole = EXCHANGE_RECEIVED,
+        .group = MESH_SHARD, .collective = COLLECTIVE_EXCHANGE, .whole = EXCHANGE_RECEIVED,
         .coded = true, .due = due_exchange, .value = value_exchange, .cost = cost_exchange,
         .operand = {
         [EXCHANGE_SENT] = READS("sent", REDUCE, SENT, MESSAGES, ANY),
@@ -273,7 +273,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * With ACCESS_WRITE it may be a part of the gradient that was sent, at its place. */
     [OP_DECODE_SUM] = {
         ROW("DECODE_SUM", REDUCE, NOTHING, "its gradient would lack the other ranks' part"),
-        .group = GROUP_REDUCE, .coded = true, .due = due_exchange, .check = check_decode_sum,
+        .group = MESH_SHARD, .coded = true, .due = due_exchange, .check = check_decode_sum,
         .value = value_decode_sum, .cost = cost_decode_sum, .operand = {
         [DECODE_SUM_MESSAGES] = READS("messages", REDUCE, BYTES, MESSAGES, ANY),
         [DECODE_SUM_SHARD] = SUMS("shard", REDUCE, GRADIENT, PART, ANY),
@@ -283,7 +283,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * piece may be a part of the whole. */
     [OP_GATHER_GRADS] = {
         ROW("GATHER_GRADS", REDUCE, COMM, "it would be updated by a partial gradient"),
-        .group = GROUP_REPLICAS, .collective = COLLECTIVE_GATHER, .whole = GATHER_GRADS_WHOLE,
+        .group = MESH_REPLICA, .collective = COLLECTIVE_GATHER, .whole = GATHER_GRADS_WHOLE,
         .in_place = true, .one = {UNIT_TRAINED, WHEN_REPLICAS_MEET, verify_gathers_grads},
         .check = check_gather_grads, .value = value_gradient, .cost = cost_gather, .operand = {
         [GATHER_GRADS_PIECE] = READS("piece", REDUCE, GRADIENT, ANY, ANY),
@@ -304,7 +304,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * (PLAN_EVAL), so the squares are zeroed first. */
     [OP_METRICS] = {
         ROW("METRICS", REDUCE, COMM, "loss and gradient norm would lack the other ranks' part"),
-        .group = GROUP_WORLD, .collective = COLLECTIVE_TREE, .whole = METRICS_LOSS,
+        .group = MESH_WORLD, .collective = COLLECTIVE_TREE, .whole = METRICS_LOSS,
         .one = {UNIT_NONE, EACH_STEP, verify_evaluates}, .check = check_metrics, .cost = cost_tree,
         .operand = {
         [METRICS_LOSS] = CHANGES("loss", REDUCE, BYTES, ANY, SUMMED_LOSS),
@@ -326,7 +326,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_GATHER_DIRECTION] = {
         ROW("GATHER_DIRECTION", REDUCE, COMM,
             "its matrices would be updated by a part of their direction"),
-        .group = GROUP_REDUCE, .collective = COLLECTIVE_GATHER, .whole = GATHER_DIRECTION_WHOLE,
+        .group = MESH_SHARD, .collective = COLLECTIVE_GATHER, .whole = GATHER_DIRECTION_WHOLE,
         .in_place = true, .one = {UNIT_TRAINED, EACH_STEP, verify_gathers_matrices},
         .check = check_gather_direction, .value = value_gather_direction, .cost = cost_gather,
         .operand = {
@@ -382,7 +382,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_PUBLISH] = {
         ROW("PUBLISH", GATHER, COMM,
             "ranks would compute with parameters that others are still writing"),
-        .group = GROUP_GATHER, .collective = COLLECTIVE_BARRIER, .whole = MOVE_TO,
+        .group = MESH_SHARD, .collective = COLLECTIVE_BARRIER, .whole = MOVE_TO,
         .in_place = true, .one = {UNIT_TRAINED, EACH_STEP, verify_shares_copy},
         .check = check_publish, .value = value_publish, .cost = cost_barrier, .operand = {
         [MOVE_FROM] = READS("mine", SHARED, ANY, ANY, WORKING),
@@ -453,7 +453,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * which waits for all members at its beginning and end. */
     [OP_SUM_SHARED] = {
         ROW("SUM_SHARED", REDUCE, COMM, "its gradient would lack the other ranks' part"),
-        .group = GROUP_REDUCE, .collective = COLLECTIVE_BARRIER, .whole = SUM_SHARED_SENT,
+        .group = MESH_SHARD, .collective = COLLECTIVE_BARRIER, .whole = SUM_SHARED_SENT,
         .coded = true, .one = {UNIT_TRAINED, WHEN_REDUCED, verify_exchanges_shared},
         .value = value_sum_shared, .cost = cost_sum_shared, .operand = {
         [SUM_SHARED_SENT] = READS("sent", SHARED, SENT, MESSAGES, ANY),

@@ -124,7 +124,7 @@ struct op_row {
   const char *without; /* the consequence if one is missing */
   enum plan_lane lane;
   enum plan_part part;
-  enum plan_group group;
+  mesh_set group;
   enum op_collective collective;
   int whole;         /* of a collective: the operand that consists of all ranks' parts */
   bool coded;        /* gradients over ranks, sent as messages of attr.codec */

@@ -82,17 +82,31 @@ enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit)
   return op == OP_UPDATE && plan->on_host[LANE_HOST] && !host ? LANE_REDUCE : op_rows[op].lane;
 }
 
+struct mesh plan_mesh(const struct plan_input *input)
+{
+  const struct deck_shape *shape = &input->shape;
+  const int inner = shape->mesh.context * shape->mesh.tensor, data = deck_data_ranks(shape),
+            shard = input->strategy == STRATEGY_NO_SHARD ? data : shape->group,
+            local = shape->local_ranks / inner,
+            across = shape->two_hops && shard > local ? shard / local : 1;
+  return (struct mesh){.size = {[AXIS_PIPELINE] = shape->mesh.pipeline,
+                                [AXIS_REPLICA] = data / shard,
+                                [AXIS_ACROSS] = across,
+                                [AXIS_NODE] = shard / across / shape->mesh.expert,
+                                [AXIS_EXPERT] = shape->mesh.expert,
+                                [AXIS_CONTEXT] = shape->mesh.context,
+                                [AXIS_TENSOR] = shape->mesh.tensor}};
+}
+
 bool plan_spans_nodes(const struct plan *plan)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  return shape->two_hops && shape->group > shape->local_ranks;
+  return mesh_ranks(&plan->mesh, MESH_ACROSS) > 1;
 }
 
 bool plan_gathers_by_nodes(const struct plan *plan, const struct instr *instr)
 {
-  const enum plan_group group = instr->attr.group;
   return op_rows[instr->op].collective == COLLECTIVE_GATHER && plan_spans_nodes(plan) &&
-         (group == GROUP_GATHER || group == GROUP_REDUCE);
+         instr->attr.group == MESH_SHARD;
 }
 
 bool plan_is_varying(const struct instr *instr)
@@ -108,25 +122,11 @@ double plan_sent_share(const struct instr *instr)
   return codec->ops ? codec_usual_bytes(codec, n) / (double)codec->ops->bytes(codec, n) : 1;
 }
 
-int plan_group_ranks(const struct plan *plan, enum plan_group group)
-{
-  const struct deck_shape *shape = &plan->input.shape;
-  const int local = shape->local_ranks;
-  const int ranks[GROUP_COUNT] = {[GROUP_NONE] = 1,
-                                  [GROUP_GATHER] = shape->group,
-                                  [GROUP_REDUCE] = shape->group,
-                                  [GROUP_REPLICAS] = shape->replicas,
-                                  [GROUP_NODE] = shape->local_ranks,
-                                  [GROUP_ACROSS] = local > 0 ? shape->group / local : 0,
-                                  [GROUP_WORLD] = shape->ranks};
-  return ranks[group];
-}
-
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
 {
   return op_rows[instr->op].collective == COLLECTIVE_NONE
              ? 1
-             : plan_group_ranks(plan, instr->attr.group);
+             : mesh_ranks(&plan->mesh, instr->attr.group);
 }
 
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
@@ -155,7 +155,7 @@ int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier)
 int64_t plan_shared_bytes(const struct plan *plan)
 {
   return plan->persistent_bytes[TIER_SHARED] +
-         plan->input.shape.group * plan->transient_bytes[TIER_SHARED];
+         mesh_ranks(&plan->mesh, MESH_SHARD) * plan->transient_bytes[TIER_SHARED];
 }
 
 bool plan_gathers_codes(const struct plan *plan, int unit)

@@ -21,6 +21,7 @@
 #include "compress/compress.h"
 #include "deck/deck.h"
 #include "device/device.h"
+#include "layout/mesh.h"
 #include "model/model.h"
 #include "optim/optim.h"
 #include "plan/policy.h"
@@ -112,17 +113,6 @@ enum plan_lane {
 /* Work that can overlap with the compute lane, and that a forecast can leave out: collectives,
  * copies between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
-/* The members of a collective. The executor makes a communicator for each kind. */
-enum plan_group {
-  GROUP_NONE,
-  GROUP_GATHER,
-  GROUP_REDUCE,   /* the shard group */
-  GROUP_REPLICAS, /* the ranks of one index in all shard groups */
-  GROUP_NODE,     /* plan_spans_nodes(): the ranks of a node */
-  GROUP_ACROSS,   /* plan_spans_nodes(): the ranks of one index on the nodes of a shard group */
-  GROUP_WORLD,
-  GROUP_COUNT
-};
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
 /* TIER_DEVICE: memory of the device. TIER_HOST: host memory that lanes can access. TIER_SHARED:
  * host memory that all members of a shard group can access, at the same offsets. Its persistent
@@ -164,9 +154,10 @@ struct plan_wait {
  * hash that ranks compare covers them. Verify checks them, the simulator prices them, and the trace
  * reports them. */
 struct attributes {
-  enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
-  struct codec codec;    /* of op_rows[].coded and .codes_params: of the messages; elsewhere ops is
-                          * NULL */
+  mesh_set group;     /* whose members take part, or get and send messages; on each lane it has a
+                       * communicator of its own. MESH_NONE: none */
+  struct codec codec; /* of op_rows[].coded and .codes_params: of the messages; elsewhere ops is
+                       * NULL */
   int blocks; /* of op_rows[].coded: number of blocks of the gradient, one after another. The group
                  adds up each block by itself, and the parts that a member gets lie one after
                  another. Elsewhere 0. */
@@ -275,7 +266,8 @@ struct plan_batch {
 };
 
 struct plan {
-  struct plan_input input; /* as given; without sharding, shape is one group of all ranks */
+  struct plan_input input;
+  struct mesh mesh; /* plan_mesh() */
   int n, buffers;
   struct instr *instr;
   struct plan_buffer *buffer;
@@ -343,8 +335,8 @@ int64_t plan_sample_bytes(int64_t n);
  * do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
 
 /* A plan with masters in host memory does the same sums in the same order as a plan without, so
- * results are bitwise identical. This holds if micros is 1, or if shape.replicas is 1 and
- * shape.group is over 1. */
+ * results are bitwise identical. This holds if micros is 1, or if there are no replicas and
+ * shard groups have several ranks. */
 
 /* All steps: build, place, order, verify. Free with plan_destroy. Errors: STATUS_USAGE (a size
  * overflows), STATUS_PLAN. Local, pure: no memory is reserved. */
@@ -401,6 +393,8 @@ enum status plan_message_decode(const struct plan *plan, int unit, struct lane *
                                 const void *messages, enum dtype type, void *x);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
+/* Without sharding all data ranks are one shard group, whose members reduce together. Pure. */
+struct mesh plan_mesh(const struct plan_input *input);
 /* Whether collectives of a shard group run in its nodes first, then between them. Otherwise such a
  * group is in a node, or its collectives have one hop. */
 bool plan_spans_nodes(const struct plan *plan);
@@ -410,8 +404,6 @@ bool plan_gathers_by_nodes(const struct plan *plan, const struct instr *instr);
 bool plan_is_varying(const struct instr *instr);
 /* The share of its messages that usually is sent. 1, unless they have varying lengths. */
 double plan_sent_share(const struct instr *instr);
-/* Ranks of a group. */
-int plan_group_ranks(const struct plan *plan, enum plan_group group);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
 /* Bytes of the whole buffer of a collective, as sent. */

@@ -129,24 +129,20 @@ enum status unit_policy_residual(const char *feedback, struct codec *out)
   return STATUS_OK;
 }
 
-static int group_of(const struct plan_input *input)
-{
-  return input->strategy == STRATEGY_NO_SHARD ? input->ranks : input->shape.group;
-}
-
 struct encoded unit_policy_encoded(const struct plan_input *input)
 {
-  const int group = group_of(input), local = input->shape.local_ranks;
+  const struct mesh mesh = plan_mesh(input);
   if (!input->shape.two_hops)
     return (struct encoded){1, 1};
-  return group < local ? (struct encoded){group, 1} : (struct encoded){local, group / local};
+  return (struct encoded){mesh_ranks(&mesh, MESH_INSIDE), mesh_ranks(&mesh, MESH_ACROSS)};
 }
 
 /* The sum of a code of each member fits into 8 bits. */
 static enum status check_members(const struct plan_input *input, const char *codec)
 {
-  const int group = group_of(input) / unit_policy_encoded(input).parts,
-            replicas = input->ranks / group_of(input), all = group > replicas ? group : replicas;
+  const struct mesh mesh = plan_mesh(input);
+  const int group = mesh_ranks(&mesh, MESH_SHARD) / unit_policy_encoded(input).parts,
+            replicas = mesh_ranks(&mesh, MESH_REPLICA), all = group > replicas ? group : replicas;
   if (all <= CODEC_MOST_PARTS)
     return STATUS_OK;
   return status_set(STATUS_UNSUPPORTED,
@@ -223,19 +219,20 @@ static enum status check_codecs(const struct plan_input *input)
   enum status status = unit_policy_residual(asked->feedback, &residual) ?: check_names(input, &any);
   if (status || input->ranks == 1 || !any)
     return status;
-  const int group = group_of(input);
-  if (asked->feedback && group > unit_policy_encoded(input).parts && group < input->ranks)
+  const struct mesh mesh = plan_mesh(input);
+  const int group = mesh_ranks(&mesh, MESH_SHARD), replicas = mesh_ranks(&mesh, MESH_REPLICA);
+  if (asked->feedback && group > unit_policy_encoded(input).parts && replicas > 1)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.feedback=%s with %d replicas of shards, whose sums are encoded "
                       "twice: use another shard.strategy than hybrid_shard, shard.group=node on "
                       "several nodes, or compress.feedback=off",
-                      asked->feedback, input->shape.replicas);
+                      asked->feedback, replicas);
   if (host && asked->feedback)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.feedback=%s is for gradients that devices reduce: use "
                       "transfer.grads=gpu_reduce, or compress.feedback=off",
                       asked->feedback);
-  if (asked->feedback && group < input->ranks && asked->residual != DECK_RESIDUAL_DEVICE)
+  if (asked->feedback && replicas > 1 && asked->residual != DECK_RESIDUAL_DEVICE)
     return status_set(STATUS_UNSUPPORTED,
                       "tiers.residual moves residuals of whole units, but hybrid_shard has those "
                       "of shards: set tiers.residual=device");
@@ -443,7 +440,9 @@ static bool waits_for_forward(const struct plan_input *input, int unit)
 static void set_place(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
   const struct deck_policy *asked = &input->policy;
-  const bool meets = asked->host_state && group_of(input) > 1, full = meets && asked->params_full;
+  const struct mesh mesh = plan_mesh(input);
+  const bool meets = asked->host_state && mesh_ranks(&mesh, MESH_SHARD) > 1,
+             full = meets && asked->params_full;
   if (full)
     policy->working = WORKING_SHARED;
   if (meets && asked->cpu_reduce)
@@ -509,6 +508,7 @@ static void set_window(const struct plan_input *input, int unit, struct unit_pol
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
 {
   const struct deck_policy *asked = &input->policy;
+  const struct mesh mesh = plan_mesh(input);
   /* clang-format off */
   struct unit_policy policy = {
       .compute = input->device->compute,
@@ -516,7 +516,8 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
       .residual_tier = asked->residual, .sample = asked->sample,
       .gather_once = gathers_once(input, unit),
       .each_micro = input->shape.micros > 1 &&
-                    (asked->host_state || (group_of(input) > 1 && asked->reduce_every_micro)),
+                    (asked->host_state ||
+                     (mesh_ranks(&mesh, MESH_SHARD) > 1 && asked->reduce_every_micro)),
       .keep = keep_of(input, unit)};
   /* clang-format on */
   set_place(input, unit, &policy);

@@ -53,9 +53,9 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
   if (instr->attr.fp8)
     fprintf(to, " in fp8%s",
             instr->op == OP_BACKWARD && instr->attr.fp8 != FP8_ALL ? " but for weights" : "");
-  if (instr->attr.group == GROUP_NODE)
+  if (instr->attr.group == MESH_INSIDE)
     fprintf(to, " in a node");
-  if (instr->attr.group == GROUP_ACROSS)
+  if (instr->attr.group == MESH_ACROSS)
     fprintf(to, " between nodes");
   if (instr->attr.clip > 0)
     fprintf(to, " clipped to %g", instr->attr.clip);
@@ -102,9 +102,9 @@ void plan_print(const struct plan *plan, FILE *to)
           "%s, %s, rank %d of %d in groups of %d, %lld micro-batch%s of %lld x %lld tokens%s, "
           "prefetch %d: %d instructions\n",
           mode_names[input->mode], deck_strategy_name(input->strategy), input->rank, input->ranks,
-          input->shape.group, (long long)input->shape.micros, input->shape.micros == 1 ? "" : "es",
-          (long long)input->shape.micro_batch, (long long)input->shape.sequence, cache,
-          input->prefetch, plan->n);
+          mesh_ranks(&plan->mesh, MESH_SHARD), (long long)input->shape.micros,
+          input->shape.micros == 1 ? "" : "es", (long long)input->shape.micro_batch,
+          (long long)input->shape.sequence, cache, input->prefetch, plan->n);
   for (int i = 0; i < plan->n; i++)
     print_instr(plan, i, to);
 }

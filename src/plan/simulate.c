@@ -308,10 +308,7 @@ static int ranks_of_node(const struct pricing *p)
 static int members_of_node(const struct pricing *p)
 {
   const int ranks = plan_instr_ranks(p->plan, p->instr), local = ranks_of_node(p);
-  const enum plan_group group = p->instr->attr.group;
-  const int apart = group == GROUP_ACROSS     ? local
-                    : group == GROUP_REPLICAS ? p->plan->input.shape.group
-                                              : 1;
+  const int apart = mesh_apart(&p->plan->mesh, p->instr->attr.group);
   int members = local / apart > 1 ? local / apart : 1;
   if (local == 0)
     return ranks;
@@ -469,10 +466,9 @@ static double place_s(const struct pricing *p)
 }
 
 /* All-gathers among the members of a group: of so many pieces, of `bytes` together. */
-static struct cost hop_cost(const struct pricing *p, enum plan_group group, int pieces,
-                            double bytes)
+static struct cost hop_cost(const struct pricing *p, mesh_set group, int pieces, double bytes)
 {
-  const double ranks = plan_group_ranks(p->plan, group), peers = ranks - 1;
+  const double ranks = mesh_ranks(&p->plan->mesh, group), peers = ranks - 1;
   struct instr instr = *p->instr;
   struct pricing hop = *p;
   instr.attr.group = group;
@@ -486,8 +482,8 @@ struct cost cost_gather(const struct pricing *p)
   const double bytes = sent_bytes(p), all = (double)plan_instr_bytes(p->plan, p->instr);
   struct cost cost =
       plan_gathers_by_nodes(p->plan, p->instr)
-          ? plus(hop_cost(p, GROUP_ACROSS, 1, bytes / plan_group_ranks(p->plan, GROUP_NODE)),
-                 hop_cost(p, GROUP_NODE, plan_group_ranks(p->plan, GROUP_ACROSS), all))
+          ? plus(hop_cost(p, MESH_ACROSS, 1, bytes / mesh_ranks(&p->plan->mesh, MESH_INSIDE)),
+                 hop_cost(p, MESH_INSIDE, mesh_ranks(&p->plan->mesh, MESH_ACROSS), all))
           : hop_cost(p, p->instr->attr.group, 1, bytes);
   cost.local = place_s(p);
   cost.seconds += cost.local;

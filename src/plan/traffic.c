@@ -4,9 +4,10 @@
 #include "base/exactsum.h"
 #include "plan/ops.h"
 
-/* Crossings of node boundaries over all groups of a kind: if each member sends to each other one,
+/* Crossings of node boundaries over all groups of a set: if each member sends to each other one,
  * and if each member sends to the next one. */
 struct crossings {
+  bool known;
   int64_t pairs, links;
 };
 
@@ -15,20 +16,21 @@ int traffic_nodes(int ranks, int local_ranks)
   return (ranks + local_ranks - 1) / local_ranks;
 }
 
-/* All ranks are in groups of `size`, whose members are `apart`. */
-static struct crossings count(int ranks, int size, int apart, int local_ranks)
+static struct crossings count(const struct mesh *mesh, mesh_set set, int local_ranks)
 {
-  struct crossings count = {0};
-  for (int group = 0; size > 0 && group < ranks / size; group++) {
-    const int first = group / apart * apart * size + group % apart;
+  const int size = mesh_ranks(mesh, set), groups = mesh_ranks(mesh, MESH_WORLD & ~set),
+            apart = mesh_apart(mesh, set);
+  const bool even = mesh_member(mesh, set, 0, size - 1) == (size - 1) * apart;
+  struct crossings count = {.known = true, .pairs = (int64_t)groups * size * size};
+  for (int group = 0; group < groups; group++) {
+    const int first = mesh_member(mesh, MESH_WORLD & ~set, 0, group), start = first / local_ranks;
     int64_t here = 0;
-    count.pairs += (int64_t)size * size;
-    for (int i = 0; i < size; i++) {
-      const int node = (first + i * apart) / local_ranks,
-                next = (first + (i + 1) % size * apart) / local_ranks;
+    for (int i = 1, node = start, next; i <= size; i++, node = next) {
+      const int member = even ? first + i * apart : mesh_member(mesh, set, first, i % size);
+      next = i < size ? member / local_ranks : start;
       count.links += next != node;
       here++;
-      if (next == node && i + 1 < size)
+      if (next == node && i < size)
         continue;
       count.pairs -= here * here;
       here = 0;
@@ -53,50 +55,58 @@ static int64_t count_tree(int ranks, int local_ranks)
 struct job {
   const struct plan *plan;
   const struct traffic_model *model;
-  struct crossings group[GROUP_COUNT];
+  struct crossings group[MESH_SETS];
   int64_t tree;
 };
+
+static const struct crossings *crossings_of(struct job *job, mesh_set set)
+{
+  if (!job->group[set].known)
+    job->group[set] = count(&job->plan->mesh, set, job->model->local_ranks);
+  return &job->group[set];
+}
 
 /* Without sharding the members of a group are replicas. */
 static int64_t *kind_of(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
 {
   const bool whole = job->plan->input.strategy == STRATEGY_NO_SHARD;
-  if (instr->attr.group == GROUP_GATHER)
+  if (instr->lane == LANE_GATHER)
     return &out->gather;
-  return instr->attr.group == GROUP_REPLICAS || whole ? &out->replicas : &out->reduce;
+  return instr->attr.group == MESH_REPLICA || whole ? &out->replicas : &out->reduce;
 }
 
 /* Parts that cross between nodes if a group gathers one part of each member. */
-static int64_t count_gather(const struct job *job, enum plan_group group)
+static int64_t count_gather(struct job *job, mesh_set group)
 {
-  const struct crossings *crossings = &job->group[group];
-  return job->model->ring ? crossings->links * (plan_group_ranks(job->plan, group) - 1)
+  const struct crossings *crossings = crossings_of(job, group);
+  return job->model->ring ? crossings->links * (mesh_ranks(&job->plan->mesh, group) - 1)
                           : crossings->pairs;
 }
 
 /* In the second hop a member has the parts of its index on all nodes. */
-static int64_t count_parts(const struct job *job, const struct instr *instr)
+static int64_t count_parts(struct job *job, const struct instr *instr)
 {
   if (!plan_gathers_by_nodes(job->plan, instr))
     return count_gather(job, instr->attr.group);
-  return count_gather(job, GROUP_ACROSS) +
-         plan_group_ranks(job->plan, GROUP_ACROSS) * count_gather(job, GROUP_NODE);
+  return count_gather(job, MESH_ACROSS) +
+         mesh_ranks(&job->plan->mesh, MESH_ACROSS) * count_gather(job, MESH_INSIDE);
 }
 
-static void add(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
+static void add(struct job *job, const struct instr *instr, struct traffic_bytes *out)
 {
   /* A group of one sends nothing. */
   const int64_t ranks = plan_instr_ranks(job->plan, instr),
                 all = plan_instr_bytes(job->plan, instr) / ranks,
                 part =
                     plan_is_varying(instr) ? (int64_t)(plan_sent_share(instr) * (double)all) : all;
-  const int64_t pairs = job->group[instr->attr.group].pairs;
   switch (op_rows[instr->op].collective) {
   case COLLECTIVE_GATHER: *kind_of(job, instr, out) += part * count_parts(job, instr); break;
-  case COLLECTIVE_EXCHANGE: *kind_of(job, instr, out) += part * pairs; break;
+  case COLLECTIVE_EXCHANGE:
+    *kind_of(job, instr, out) += part * crossings_of(job, instr->attr.group)->pairs;
+    break;
   case COLLECTIVE_REDUCE: /* round the ring to add up, and round again to spread the result */
     *kind_of(job, instr, out) += 2 * plan_instr_bytes(job->plan, instr) * (ranks - 1) / ranks *
-                                 job->group[instr->attr.group].links;
+                                 crossings_of(job, instr->attr.group)->links;
     break;
   case COLLECTIVE_TREE:
     out->sums += plan_sums(&job->plan->input) * (int64_t)sizeof(struct exactsum) * job->tree;
@@ -107,18 +117,8 @@ static void add(const struct job *job, const struct instr *instr, struct traffic
 
 struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model)
 {
-  const int ranks = plan->input.ranks, group = plan->input.shape.group,
-            node = plan_spans_nodes(plan) ? plan->input.shape.local_ranks : 0;
-  const struct crossings shards = count(ranks, group, 1, model->local_ranks);
-  const struct job job = {
-      .plan = plan,
-      .model = model,
-      .group = {[GROUP_GATHER] = shards,
-                [GROUP_REDUCE] = shards,
-                [GROUP_REPLICAS] = count(ranks, ranks / group, group, model->local_ranks),
-                [GROUP_NODE] = count(ranks, node, 1, model->local_ranks),
-                [GROUP_ACROSS] = count(ranks, node ? group / node : 0, node, model->local_ranks)},
-      .tree = count_tree(ranks, model->local_ranks)};
+  struct job job = {
+      .plan = plan, .model = model, .tree = count_tree(plan->input.ranks, model->local_ranks)};
   struct traffic_bytes out = {0};
   for (int i = 0; i < plan->n; i++)
     add(&job, &plan->instr[i], &out);
@@ -137,7 +137,7 @@ struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
     if (instr->op != OP_DECODE_SUM)
       continue;
     const int64_t n = plan->buffer[instr->use[DECODE_SUM_SHARD].buffer].elements;
-    const int others = plan_group_ranks(plan, instr->attr.group) - 1;
+    const int others = mesh_ranks(&plan->mesh, instr->attr.group) - 1;
     int64_t indices;
     out.raw += others * n * (int64_t)sizeof(float);
     if (!plan_is_varying(instr))
@@ -165,7 +165,7 @@ static int64_t messages_of(const struct plan *plan, const struct instr *instr)
   case COLLECTIVE_NONE: return 0;
   case COLLECTIVE_GATHER:
     return plan_gathers_by_nodes(plan, instr)
-               ? plan_group_ranks(plan, GROUP_ACROSS) + plan_group_ranks(plan, GROUP_NODE) - 2
+               ? mesh_ranks(&plan->mesh, MESH_ACROSS) + mesh_ranks(&plan->mesh, MESH_INSIDE) - 2
                : ranks - 1;
   case COLLECTIVE_EXCHANGE: return (instr->attr.blocks > 1 ? instr->attr.blocks : 1) * (ranks - 1);
   case COLLECTIVE_BARRIER: return 2 * levels_of(ranks);
@@ -176,17 +176,18 @@ static int64_t messages_of(const struct plan *plan, const struct instr *instr)
 struct message_count plan_messages(const struct plan *plan)
 {
   struct message_count out = {0};
-  int meet[GROUP_COUNT] = {0};
+  int meet[LANE_COUNT][MESH_SETS] = {0};
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
+    int *const groups = &meet[instr->lane][instr->attr.group];
     const int64_t messages = messages_of(plan, instr);
     out.all += messages;
     out.scales += instr->op == OP_MERGE ? messages : 0;
-    if (messages > 0 && meet[instr->attr.group] < 3)
-      meet[instr->attr.group] = plan_gathers_by_nodes(plan, instr) ? 3 : 1;
+    out.groups -= *groups;
+    if (messages > 0 && *groups < 3)
+      *groups = plan_gathers_by_nodes(plan, instr) ? 3 : 1;
+    out.groups += *groups;
   }
-  for (int group = 0; group < GROUP_COUNT; group++)
-    out.groups += meet[group];
   return out;
 }
 
@@ -200,7 +201,7 @@ int64_t plan_sent_bytes(const struct plan *plan)
     const enum op_collective collective = op_rows[instr->op].collective;
     if (plan_is_varying(instr)) /* the hop inside a node sends whole buffers */
       bytes += plan_gathers_by_nodes(plan, instr)
-                   ? part * (ranks - plan_group_ranks(plan, GROUP_ACROSS))
+                   ? part * (ranks - mesh_ranks(&plan->mesh, MESH_ACROSS))
                    : 0;
     else if (collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE)
       bytes += part * (ranks - 1);

@@ -106,7 +106,7 @@ bool verify_spans_nodes(const struct plan *plan);
 /* Elements of the unit's gradient that a rank encodes, 0: none. */
 int64_t verify_encoded(const struct plan *plan, int unit);
 /* A reduction may be over either group. verify_values() proves that it is the right one. */
-enum plan_group verify_group(const struct verify *v);
+mesh_set verify_group(const struct verify *v);
 int64_t verify_members(const struct verify *v); /* of verify_group() */
 /* Members of the group that share the elements of a unit. */
 int verify_shards(const struct plan *plan);

@@ -324,7 +324,7 @@ static void start(struct verifier *v)
 /* All ranks of the shard group have reached this collective. */
 static bool meets_group(const struct instr *instr)
 {
-  const bool exchanges = instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REDUCE;
+  const bool exchanges = instr->op == OP_EXCHANGE && instr->attr.group == MESH_SHARD;
   return instr->op == OP_PUBLISH || exchanges || instr->op == OP_SUM_SHARED ||
          instr->op == OP_METRICS;
 }

@@ -45,7 +45,7 @@ static bool is_due(const struct plan *plan, const struct due *due, int unit, int
 /* Over the shard group, in one hop or two. */
 static int group_hops(const struct plan *plan, int unit, int micro)
 {
-  if (plan->input.shape.group == 1 || !is_time(plan, WHEN_REDUCED, unit, micro) ||
+  if (mesh_ranks(&plan->mesh, MESH_SHARD) == 1 || !is_time(plan, WHEN_REDUCED, unit, micro) ||
       verify_sums_shared(plan, unit))
     return 0;
   return verify_spans_nodes(plan) ? 2 : 1;
@@ -53,7 +53,8 @@ static int group_hops(const struct plan *plan, int unit, int micro)
 
 static int replica_hops(const struct plan *plan, int unit, int micro)
 {
-  return plan->input.shape.replicas > 1 && is_time(plan, WHEN_REPLICAS_MEET, unit, micro);
+  return mesh_ranks(&plan->mesh, MESH_REPLICA) > 1 &&
+         is_time(plan, WHEN_REPLICAS_MEET, unit, micro);
 }
 
 int due_exchange(const struct plan *plan, int unit, int micro, const struct tally *tally)

@@ -127,7 +127,7 @@ static unsigned tiers_of(const struct verify *v, enum operand_place place)
   case PLACE_SOURCE: return HOST | SHARED;
   case PLACE_WORKING: return host ? HOST | SHARED : DEVICE;
   case PLACE_LANDED: return shared && verify_sends_gradients(plan, unit) ? SHARED : HOST;
-  case PLACE_ENCODED: return shared && v->instr->attr.group == GROUP_REDUCE ? SHARED : reduce;
+  case PLACE_ENCODED: return shared && v->instr->attr.group == MESH_SHARD ? SHARED : reduce;
   }
   return 0;
 }
@@ -215,9 +215,39 @@ static enum status check_buffers(const struct plan *plan)
   return STATUS_OK;
 }
 
+/* ---- the mesh ---- */
+
+static bool has_axes(const int *size, const struct deck_mesh *mesh)
+{
+  return size[AXIS_PIPELINE] == mesh->pipeline && size[AXIS_EXPERT] == mesh->expert &&
+         size[AXIS_CONTEXT] == mesh->context && size[AXIS_TENSOR] == mesh->tensor;
+}
+
+/* The shard groups of the shape. In two hops they fill nodes, or several of them fill one. */
+static enum status check_mesh(const struct plan *plan)
+{
+  const struct plan_input *input = &plan->input;
+  const struct deck_shape *shape = &input->shape;
+  const int *size = plan->mesh.size, across = size[AXIS_ACROSS];
+  const int64_t group = across * shape->mesh.expert * size[AXIS_NODE],
+                inner = shape->mesh.context * shape->mesh.tensor,
+                near = group / across * inner; /* ranks of a node in one shard group */
+  const bool whole = input->strategy == STRATEGY_NO_SHARD,
+             fills = across == 1 ? !shape->two_hops || shape->local_ranks % near == 0
+                                 : shape->two_hops && shape->local_ranks == near,
+             shards = whole ? size[AXIS_REPLICA] == 1 : group == shape->group;
+  if (has_axes(size, &shape->mesh) && fills && shards &&
+      shape->mesh.pipeline * size[AXIS_REPLICA] * group * inner == input->ranks)
+    return STATUS_OK;
+  return status_set(STATUS_PLAN,
+                    "a mesh of %d replicas, each of %d x %d ranks, is not that of %d ranks in "
+                    "groups of %d",
+                    size[AXIS_REPLICA], across, size[AXIS_NODE], input->ranks, shape->group);
+}
+
 enum status verify_form(const struct plan *plan)
 {
-  struct verify v = {.plan = plan, .status = check_indices(plan)};
+  struct verify v = {.plan = plan, .status = check_mesh(plan) ?: check_indices(plan)};
   verify_walk(&v, check_form);
   v.status = v.status ?: check_buffers(plan) ?: check_lanes(plan);
   verify_walk(&v, check_uses);

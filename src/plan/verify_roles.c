@@ -79,11 +79,10 @@ static int64_t owned_elements(const struct verify *v)
  * From a sum over its node it gets the shards of its index on all nodes. */
 static int64_t part_elements(const struct verify *v)
 {
-  const struct plan_input *input = &v->plan->input;
-  const enum plan_group group = verify_group(v);
-  return v->unit->layout.trained / (group == GROUP_REPLICAS ? input->ranks
-                                    : group == GROUP_NODE   ? input->shape.local_ranks
-                                                            : input->shape.group);
+  const mesh_set group = verify_group(v), cut = group == MESH_REPLICA  ? MESH_DATA
+                                                : group == MESH_INSIDE ? MESH_INSIDE
+                                                                       : MESH_SHARD;
+  return v->unit->layout.trained / mesh_ranks(&v->plan->mesh, cut);
 }
 
 static int64_t message_bytes(const struct codec *codec, int64_t n)
@@ -105,7 +104,7 @@ static int64_t elements_of(const struct verify *v, const struct operand *operand
   case EXTENT_UNIT: return layout->flat;
   case EXTENT_TRAINED: return layout->trained;
   case EXTENT_OWNED: return owned_elements(v);
-  case EXTENT_PIECE: return layout->trained / plan->input.ranks;
+  case EXTENT_PIECE: return layout->trained / mesh_ranks(&plan->mesh, MESH_DATA);
   case EXTENT_STATE: return verify_state_elements(plan, unit, operand->index);
   case EXTENT_FIRST: return verify_used(v, 0)->elements;
   case EXTENT_SUMMED: return verify_members(v) * part_elements(v);
@@ -205,12 +204,11 @@ static void check_codec(struct verify *v)
 static void check_attributes(struct verify *v)
 {
   const struct attributes *attr = &v->instr->attr;
-  const struct plan_input *input = &v->plan->input;
   if (attr->group != verify_group(v)) {
     verify_fail(v, "meets another group than its own");
     return;
   }
-  const int nodes = attr->group == GROUP_NODE ? input->shape.group / input->shape.local_ranks : 1,
+  const int nodes = attr->group == MESH_INSIDE ? mesh_ranks(&v->plan->mesh, MESH_ACROSS) : 1,
             blocks = v->row->coded ? nodes : 0;
   check_optimizer(v);
   if (attr->blocks != blocks)
@@ -267,10 +265,10 @@ static void check_pending(struct verify *v)
  * update the same shard by the same gradient. */
 void check_update(struct verify *v)
 {
-  const struct plan_input *input = &v->plan->input;
+  const int rank = v->plan->input.rank;
   const struct layout_range all = layout_part(&v->unit->layout, false);
   const int64_t mine = owned_elements(v),
-                begin = mine < all.end ? input->rank % input->shape.group * mine : 0;
+                begin = mine < all.end ? mesh_index(&v->plan->mesh, MESH_SHARD, rank) * mine : 0;
   if (v->unit->owned.begin != begin || v->unit->owned.end != begin + mine)
     verify_fail(v, "updates another part of the unit than this rank's");
   if (verify_has(v, UPDATE_WORK) &&

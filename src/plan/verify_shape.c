@@ -13,6 +13,7 @@ static int64_t work_of(const struct codec *codec, int64_t elements)
 #define IS(name, condition) \
   bool verify_##name(const struct plan *plan, int unit) { (void)unit; return condition; }
 #define SHAPE plan->input.shape
+#define OVER(set) mesh_ranks(&plan->mesh, set)
 #define POLICY plan->unit[unit].policy
 #define LAYOUT plan->unit[unit].layout
 
@@ -25,7 +26,7 @@ IS(has_documents, plan->input.documents)
 IS(has_pairs, plan->input.beta > 0)
 IS(turns_positions, plan->input.positions && plan->input.model->inv_freq)
 IS(embeds_positions, plan->input.positions && !plan->input.model->inv_freq)
-IS(gathers_grads, SHAPE.replicas > 1 || (SHAPE.group > 1 && verify_shards(plan) == 1))
+IS(gathers_grads, OVER(MESH_REPLICA) > 1 || (OVER(MESH_SHARD) > 1 && verify_shards(plan) == 1))
 IS(loss_on_host, verify_evaluates(plan, unit) && plan->on_host[LANE_REDUCE])
 IS(trains_embedding, verify_embedding_learns(plan))
 IS(is_block, model_block_of(plan->input.model, unit) >= 0)
@@ -43,7 +44,7 @@ IS(shares_copy, verify_on_host(plan, unit) && POLICY.working == WORKING_SHARED)
 IS(sums_on_device, unit >= 0 && POLICY.host && POLICY.sums == SUMS_DEVICE)
 IS(squares_on_host, verify_sums_on_device(plan, unit) && SHAPE.micros > 1)
 IS(sums_shared, unit >= 0 && POLICY.sums == SUMS_SHARED)
-IS(exchanges_shared, SHAPE.group > 1 && verify_sums_shared(plan, unit))
+IS(exchanges_shared, OVER(MESH_SHARD) > 1 && verify_sums_shared(plan, unit))
 IS(keeps_codes, plan_gathers_codes(plan, unit) && POLICY.keeps_codes && LAYOUT.trained > 0)
 IS(sends_gradients, POLICY.grads.ops->traits & CODEC_IDENTITY)
 IS(wants_largest, POLICY.grads.ops->traits & CODEC_NEEDS_MAX)
@@ -99,7 +100,7 @@ bool verify_passes_back(const struct plan *plan, int block)
 
 int verify_shards(const struct plan *plan)
 {
-  return plan->input.strategy == STRATEGY_NO_SHARD ? 1 : (int)plan->input.shape.group;
+  return plan->input.strategy == STRATEGY_NO_SHARD ? 1 : mesh_ranks(&plan->mesh, MESH_SHARD);
 }
 
 int64_t verify_state_elements(const struct plan *plan, int unit, int s)
@@ -117,55 +118,42 @@ int64_t verify_state_elements(const struct plan *plan, int unit, int s)
 
 struct codec verify_codec(const struct verify *v)
 {
-  const enum plan_group group = v->instr->attr.group;
+  const mesh_set group = v->instr->attr.group;
   const bool encodes =
-      !v->plan->input.shape.two_hops || group == GROUP_REPLICAS || group == GROUP_ACROSS;
+      !v->plan->input.shape.two_hops || group == MESH_REPLICA || group == MESH_ACROSS;
   return encodes ? v->unit->policy.grads : codec_as_it_is;
 }
 
 bool verify_spans_nodes(const struct plan *plan)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  return shape->two_hops && shape->group / shape->local_ranks > 1;
+  return mesh_ranks(&plan->mesh, MESH_ACROSS) > 1;
 }
 
 int64_t verify_encoded(const struct plan *plan, int unit)
 {
-  const struct deck_shape *shape = &plan->input.shape;
   const int64_t trained = plan->unit[unit].layout.trained;
   if (verify_sends_gradients(plan, unit) || plan->input.ranks == 1)
     return 0;
-  if (!shape->two_hops)
-    return trained;
-  return trained / (verify_spans_nodes(plan) ? shape->local_ranks : shape->group);
+  return trained / (plan->input.shape.two_hops ? mesh_ranks(&plan->mesh, MESH_INSIDE) : 1);
 }
 
-enum plan_group verify_group(const struct verify *v)
+mesh_set verify_group(const struct verify *v)
 {
-  const struct plan_input *input = &v->plan->input;
-  const enum plan_group group = v->instr->attr.group;
+  const int replicas = mesh_ranks(&v->plan->mesh, MESH_REPLICA);
+  const mesh_set group = v->instr->attr.group;
   const bool coded = v->row->coded && v->instr->op != OP_SUM_SHARED;
-  if (coded && group == GROUP_REPLICAS && input->shape.replicas > 1)
-    return GROUP_REPLICAS;
+  if (coded && group == MESH_REPLICA && replicas > 1)
+    return MESH_REPLICA;
   if (coded && verify_spans_nodes(v->plan))
-    return group == GROUP_NODE ? GROUP_NODE : GROUP_ACROSS;
-  if (v->row->group == GROUP_GATHER && verify_shards(v->plan) == 1)
-    return GROUP_NONE;
-  return v->instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE
-                                                                       : v->row->group;
+    return group == MESH_INSIDE ? MESH_INSIDE : MESH_ACROSS;
+  if (v->row->lane == LANE_GATHER && verify_shards(v->plan) == 1)
+    return MESH_NONE;
+  return v->instr->op == OP_GATHER_GRADS && replicas == 1 ? MESH_SHARD : v->row->group;
 }
 
 int64_t verify_members(const struct verify *v)
 {
-  const struct plan_input *input = &v->plan->input;
-  switch (verify_group(v)) {
-  case GROUP_NONE: return 1;
-  case GROUP_REPLICAS: return input->shape.replicas;
-  case GROUP_NODE: return input->shape.local_ranks;
-  case GROUP_ACROSS: return input->shape.group / input->shape.local_ranks;
-  case GROUP_WORLD: return input->ranks;
-  default: return input->shape.group;
-  }
+  return mesh_ranks(&v->plan->mesh, verify_group(v));
 }
 
 enum dtype verify_window_type(const struct plan *plan, int unit)

@@ -36,8 +36,8 @@ struct value {
   enum kind kind;
   int unit, micro;
   int ranks, micros,
-      embeds;            /* micros of VALUE_RESIDUAL: number of sums of this step that changed it */
-  enum plan_group group; /* of messages: the group whose members exchange them, and the codec */
+      embeds;     /* micros of VALUE_RESIDUAL: number of sums of this step that changed it */
+  mesh_set group; /* of messages: the group whose members exchange them, and the codec */
   struct codec codec;
   int state; /* number of the state, for VALUE_STATE and VALUE_OLD_STATE */
   bool gone;
@@ -171,11 +171,10 @@ static void expect_sum(struct verify *v, int k, enum kind kind)
  * or node. */
 static void expect_own_sum(struct verify *v, int k)
 {
-  const struct deck_shape *shape = &v->plan->input.shape;
-  const enum plan_group group = v->instr->attr.group;
-  const int ranks = group == GROUP_REPLICAS ? (int)shape->group
-                    : group == GROUP_ACROSS ? (int)shape->local_ranks
-                                            : 1;
+  const mesh_set group = v->instr->attr.group, before = group == MESH_REPLICA  ? MESH_SHARD
+                                                        : group == MESH_ACROSS ? MESH_INSIDE
+                                                                               : MESH_NONE;
+  const int ranks = mesh_ranks(&v->plan->mesh, before);
   expect_sum(v, k, VALUE_GRADIENT);
   if (value_of(v, k).ranks != ranks)
     verify_fail(v, "reads %s, the sum over %d ranks where its group adds up sums over %d",

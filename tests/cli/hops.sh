@@ -107,6 +107,10 @@ for keys in "shard.strategy=full_shard" "shard.strategy=hybrid_shard shard.group
     hosts stopped $keys --resume auto
   }
   same straight stopped
+  crossed=shard
+  case $keys in *hybrid_shard*) crossed=replica ;; esac
+  grep -q "axes of the mesh that cross nodes: $crossed\$" straight.log ||
+    { cat straight.log >&2; die "$keys: nobody says which axes cross nodes"; }
   close_to none straight 1e-2
   test "$("$SLUICE" ckpt show "$(newest straight)" | grep -c '^residual/')" = 3 ||
     die "not a residual per unit: $keys"

@@ -40,3 +40,16 @@ planned "6 ranks, hybrid_shard in 1 group of 6" --ranks 6
 planned "6 ranks, hybrid_shard in 2 groups of 3" --ranks 6 --local_ranks 2 shard.group=3
 fails 2 "shard.group (default) is auto, which means node here, but 6 ranks do not fill nodes of 4" \
   "$SLUICE" plan tiny.yaml --ranks 6 --local_ranks 4 shard.strategy=hybrid_shard
+
+# No architecture can be cut along other axes yet, in training and without.
+for axis in context tensor pipeline expert; do
+  fails 8 "mesh.$axis (command line) is 2, but no architecture can be cut along this axis yet: \
+leave it out" "$SLUICE" plan tiny.yaml ranks=2 mesh.$axis=2
+done
+fails 8 "mesh.tensor (command line) is 2, but no architecture" on 2 "$SLUICE" train tiny.yaml \
+  run.dir=refused mesh.tensor=2
+fails 2 "the nearest mesh that does is mesh.context=2 mesh.tensor=2 mesh.pipeline=1" \
+  "$SLUICE" plan tiny.yaml ranks=4 mesh.context=2 mesh.tensor=3
+fails 8 "mesh.tensor (command line) is 2, but no architecture" "$SLUICE" eval \
+  "$(newest single)" mesh.tensor=2
+! grep -q "axes of the mesh" pairs.log || die "axes cross the one node"

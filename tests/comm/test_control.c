@@ -246,9 +246,35 @@ TEST(elements_of_all_ranks_are_gathered)
 TEST(groups_divide_the_ranks)
 {
   struct comm_group *group;
-  assert_int_equal(comm_group_create(job, comm_ranks(job) + 1, 1, true, &group), STATUS_USAGE);
-  assert_int_equal(comm_group_create(job, 1, comm_ranks(job) + 1, true, &group), STATUS_USAGE);
-  assert_int_equal(comm_group_create(job, 0, 1, true, &group), STATUS_USAGE);
+  assert_int_equal(comm_group_create(job, comm_evenly(job, comm_ranks(job) + 1, 1), true, &group),
+                   STATUS_USAGE);
+  assert_int_equal(comm_group_create(job, comm_evenly(job, 1, comm_ranks(job) + 1), true, &group),
+                   STATUS_USAGE);
+  assert_int_equal(comm_group_create(job, comm_evenly(job, 0, 1), true, &group), STATUS_USAGE);
+}
+
+/* The last rank is in a group of its own, all are alone in one group, or the last rank is a member
+ * that its group does not have. */
+TEST(members_agree_on_their_group)
+{
+  const int ranks = comm_ranks(job), last = ranks - 1;
+  const bool wrong = comm_rank(job) == last;
+  struct comm_group *group;
+  struct comm_members members = comm_evenly(job, ranks, 1);
+  members.index = wrong ? 0 : members.index;
+  members.first = wrong ? last : 0;
+  if (ranks > 1)
+    must_fail(comm_group_create(job, members, true, &group), STATUS_INTERNAL,
+              "ranks are in the group of rank 0");
+  members = comm_evenly(job, 1, 1);
+  members.first = 0;
+  if (ranks > 1)
+    must_fail(comm_group_create(job, members, true, &group), STATUS_INTERNAL,
+              "but it takes itself for member 0 of 1");
+  members = comm_evenly(job, ranks, 1);
+  members.index = wrong ? ranks : members.index;
+  must_fail(comm_group_create(job, members, true, &group), STATUS_USAGE,
+            "ranks cannot be split into such groups");
 }
 
 TEST(transports_are_those_of_the_build)
@@ -264,7 +290,7 @@ TEST(transports_are_those_of_the_build)
       "'nccl'; it has: mpi, mpi_device: configure it with --with-nccl, or set comm.backend=mpi");
 #endif
   must(comm_set_transport(job, "mpi"));
-  must(comm_group_create(job, comm_ranks(job), 1, true, &group));
+  must(comm_group_create(job, comm_evenly(job, comm_ranks(job), 1), true, &group));
   must(comm_group_register(group, &group, sizeof group));
   must(comm_group_check(group));
   comm_group_destroy(group);
@@ -284,7 +310,8 @@ TEST(a_communicator_is_had_by_all_or_by_none)
   if (last == 0)
     text = strchr(split, ' ') + strlen(" 0: ");
   fails_on = last;
-  must_fail(comm_group_create(job, comm_ranks(job), 1, true, &group), STATUS_LIBRARY, text);
+  must_fail(comm_group_create(job, comm_evenly(job, comm_ranks(job), 1), true, &group),
+            STATUS_LIBRARY, text);
   must_fail(comm_create_sibling(job, &sibling), STATUS_LIBRARY,
             failed("MPI_Comm_dup", MPI_ERR_NO_MEM));
   if (last > 0) {
@@ -295,7 +322,7 @@ TEST(a_communicator_is_had_by_all_or_by_none)
   fails_on = NOWHERE;
   free_lost();
   assert_true(!sibling && !group && !channel && !shared);
-  must(comm_group_create(job, comm_ranks(job), 1, true, &group));
+  must(comm_group_create(job, comm_evenly(job, comm_ranks(job), 1), true, &group));
   comm_group_destroy(group);
 }
 

@@ -70,7 +70,7 @@ static int member(struct grouping g, int i)
 static struct comm_group *make_group(struct grouping g)
 {
   struct comm_group *group;
-  must(comm_group_create(job, g.size, g.apart, true, &group));
+  must(comm_group_create(job, comm_evenly(job, g.size, g.apart), true, &group));
   assert_int_equal(comm_group_size(group), g.size);
   assert_int_equal(member(g, comm_group_index(group)), comm_rank(job));
   return group;
@@ -277,7 +277,8 @@ TEST(a_member_s_place_fits_an_int)
                                                      INT64_C(1) << 31, (INT64_C(1) << 32) + 3};
   struct comm_group *world;
   char part, whole;
-  must(comm_group_create(job, comm_ranks(job), 1, false, &world)); /* by messages */
+  must(comm_group_create(job, comm_evenly(job, comm_ranks(job), 1), false,
+                         &world)); /* by messages */
   note.on = true;
   for (size_t i = 0; ranks > 1 && i < sizeof counts / sizeof *counts; i++) {
     const struct comm_places places = {counts[i], counts[i], 1, 0};
@@ -304,7 +305,8 @@ TEST(a_gather_in_two_hops_is_one)
       continue;
     choose_way((enum way)(i / MOST_RANKS % WAYS));
     struct comm_group *group = make_group(g);
-    must(comm_group_gather_by_nodes(group, node));
+    must(comm_group_gather_by_nodes(group, comm_evenly(job, node, g.apart),
+                                    comm_evenly(job, g.size / node, node * g.apart)));
     assert_int_equal(comm_group_size(group->node), node);
     open_worker(&w, device, g, group);
     for (int how = 0; how < 4; how++) {
@@ -315,6 +317,29 @@ TEST(a_gather_in_two_hops_is_one)
     worker_close(&w);
     must(comm_group_register(group, &w, sizeof w));
     must(comm_group_check(group));
+    comm_group_destroy(group);
+  }
+  choose_way(BOXES);
+}
+
+/* The first rank with the last one, and so on: only the pair in the middle is consecutive. */
+TEST(groups_have_any_ranks)
+{
+  static struct worker w;
+  const int ranks = comm_ranks(job), rank = comm_rank(job), mirror = ranks - 1 - rank;
+  const bool lower = rank < mirror;
+  const struct comm_members pair = {
+      .size = 2, .index = !lower, .first = lower ? rank : mirror, .last = lower ? mirror : rank};
+  for (enum way way = MESSAGES; way < WAYS && ranks % 2 == 0; way++) {
+    struct comm_group *group;
+    choose_way(way);
+    must(comm_group_create(job, pair, true, &group));
+    assert_true((group->transport_data != NULL) == (way != MESSAGES && ranks == 2));
+    worker_open(&w, device, group, 0);
+    w.rank[0] = pair.first;
+    w.rank[1] = pair.last;
+    must(worker_run(&w));
+    worker_close(&w);
     comm_group_destroy(group);
   }
   choose_way(BOXES);
@@ -339,11 +364,12 @@ TEST(shared_bytes_of_a_node_are_known_before)
   const int n = groupings(list);
   const int ranks = comm_ranks(job), local_ranks = comm_local_ranks(job);
   for (int i = 0; i < n; i++) {
-    const int64_t told = comm_group_shared_bytes(local_ranks, list[i].size, list[i].apart);
+    const int64_t told =
+        comm_group_shared_bytes(local_ranks, comm_evenly(job, list[i].size, list[i].apart));
     for (int sums = 0; sums < 2; sums++) {
       struct comm_group *group;
       int64_t held = -mem_usage(MEM_META).bytes;
-      must(comm_group_create(job, list[i].size, list[i].apart, !sums, &group));
+      must(comm_group_create(job, comm_evenly(job, list[i].size, list[i].apart), !sums, &group));
       held += mem_usage(MEM_META).bytes;
       must(comm_sum_i64(job, &held, 1));
       assert_in_range(held - (sums ? 0 : told), 0,
@@ -354,7 +380,7 @@ TEST(shared_bytes_of_a_node_are_known_before)
       comm_group_destroy(group);
     }
   }
-  assert_int_equal(comm_group_shared_bytes(local_ranks, ranks, 1) > 0, ranks > 1);
+  assert_int_equal(comm_group_shared_bytes(local_ranks, comm_evenly(job, ranks, 1)) > 0, ranks > 1);
 }
 
 static int start(void **state)

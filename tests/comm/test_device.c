@@ -61,11 +61,12 @@ static void for_every_way(void (*test)(struct device *device))
 static void open_worker(struct worker *w, struct device *device, int salt)
 {
   struct comm_group *group;
-  must(comm_group_create(job, comm_ranks(job), 1, true, &group));
+  must(comm_group_create(job, comm_evenly(job, comm_ranks(job), 1), true, &group));
   assert_ptr_equal(group->transport,
                    device->model.host_memory ? &comm_mpi_transport : &comm_mpi_device_transport);
   if (salt % 2 == 1 && comm_ranks(job) % 2 == 0)
-    must(comm_group_gather_by_nodes(group, 2));
+    must(comm_group_gather_by_nodes(group, comm_evenly(job, 2, 1),
+                                    comm_evenly(job, comm_ranks(job) / 2, 2)));
   worker_open(w, device, group, salt);
 }
 
@@ -124,15 +125,17 @@ TEST(groups_of_the_host_have_a_transport_of_their_own)
   const int ranks = comm_ranks(job);
   comm_set_device(job, device);
   must(comm_set_transport(job, "mpi_device"));
-  must(comm_group_create_on_host(job, ranks, 1, true, &group));
+  must(comm_group_create_on_host(job, comm_evenly(job, ranks, 1), true, &group));
   assert_ptr_equal(group->transport, &comm_mpi_transport);
   if (ranks % 2 == 0) {
-    must(comm_group_gather_by_nodes(group, 2));
+    must(comm_group_gather_by_nodes(group, comm_evenly(job, 2, 1),
+                                    comm_evenly(job, comm_ranks(job) / 2, 2)));
     assert_ptr_equal(comm_group_node(group)->transport, &comm_mpi_transport);
     assert_ptr_equal(comm_group_across(group)->transport, &comm_mpi_transport);
   }
   comm_group_destroy(group);
-  assert_int_equal(comm_group_create_on_host(job, ranks + 1, 1, true, &group), STATUS_USAGE);
+  assert_int_equal(comm_group_create_on_host(job, comm_evenly(job, ranks + 1, 1), true, &group),
+                   STATUS_USAGE);
   assert_string_equal(comm_transport(job), "mpi_device");
   must(comm_set_transport(job, "mpi"));
   comm_set_device(job, NULL);
@@ -160,7 +163,8 @@ TEST(a_device_has_to_be_named)
   if (comm_ranks(job) == 1)
     return;
   must(comm_set_transport(job, "mpi_device"));
-  assert_int_equal(comm_group_create(job, comm_ranks(job), 1, true, &group), STATUS_INTERNAL);
+  assert_int_equal(comm_group_create(job, comm_evenly(job, comm_ranks(job), 1), true, &group),
+                   STATUS_INTERNAL);
   assert_string_equal(status_text(), "MPI cannot move device memory, because no device is set");
   must(comm_set_transport(job, "mpi"));
 }
@@ -185,7 +189,8 @@ TEST(failing_is_a_collective_decision)
     device->ops = &ops;
   comm_set_device(job, device);
   must(comm_set_transport(job, "mpi_device"));
-  assert_int_equal(comm_group_create(job, comm_ranks(job), 1, true, &group), STATUS_MEMORY);
+  assert_int_equal(comm_group_create(job, comm_evenly(job, comm_ranks(job), 1), true, &group),
+                   STATUS_MEMORY);
   assert_string_equal(status_text(), "rank 1: no pinned memory is left");
   device->ops = usual;
   must(comm_set_transport(job, "mpi"));

@@ -46,7 +46,7 @@ TEST(groups_are_those_of_a_real_job)
   } cases[] = {{8, 1, 5}, {4, 1, 1}, {2, 4, 1}, {2, 1, 1}, {4, 2, 2}, {2, 2, 0}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     struct comm_group *group;
-    must(comm_group_create(comm, cases[i].size, cases[i].apart, true, &group));
+    must(comm_group_create(comm, comm_evenly(comm, cases[i].size, cases[i].apart), true, &group));
     assert_int_equal(comm_group_index(group), cases[i].index);
     assert_int_equal(comm_group_size(group), cases[i].size);
     comm_group_destroy(group);
@@ -81,7 +81,7 @@ TEST(any_transport_will_do)
   struct comm *comm = make(1, 3);
   struct comm_group *group;
   must(comm_set_transport(comm, "nccl"));
-  must(comm_group_create(comm, comm_ranks(comm), 1, true, &group));
+  must(comm_group_create(comm, comm_evenly(comm, comm_ranks(comm), 1), true, &group));
   must(comm_group_register(group, &group, sizeof group));
   must(comm_group_check(group));
   must(comm_set_transport(comm, "mpi"));
@@ -100,7 +100,7 @@ TEST(collectives_move_this_ranks_part)
   struct comm_group *group;
   struct device *device;
   struct lane *lane;
-  must(comm_group_create(comm, comm_ranks(comm), 1, true, &group));
+  must(comm_group_create(comm, comm_evenly(comm, comm_ranks(comm), 1), true, &group));
   must(device_create("host", 0, DTYPE_F32, &device));
   must(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &lane));
   for (int i = 0; i < 3 * COUNT; i++) {
@@ -169,7 +169,7 @@ TEST(shared_memory_is_its_own)
   for (int64_t i = 0; i < 4 * page; i++)
     assert_int_equal(memory[i], 0);
   memset(memory, 1, 4 * (size_t)page);
-  must(comm_group_create(comm, 4, 1, true, &group));
+  must(comm_group_create(comm, comm_evenly(comm, 4, 1), true, &group));
   must(comm_group_barrier(group));
   comm_group_destroy(group);
   comm_shared_destroy(shared);

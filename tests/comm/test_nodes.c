@@ -55,7 +55,7 @@ static const struct where wheres[] = {
 static struct comm_group *group_of(const struct where *where)
 {
   struct comm_group *group;
-  must(comm_group_create(job, where->size, where->apart, false, &group));
+  must(comm_group_create(job, comm_evenly(job, where->size, where->apart), false, &group));
   return group;
 }
 

@@ -54,11 +54,11 @@ TEST(a_group_of_a_node_does_not_leave_it)
   bool one_node;
   if (comm_ranks(job) != 4)
     return;
-  must(comm_group_create(job, 2, 1, true, &group));
+  must(comm_group_create(job, comm_evenly(job, 2, 1), true, &group));
   must(comm_group_is_on_one_node(group, &one_node));
   assert_true(one_node && group->transport_data != NULL);
   comm_group_destroy(group);
-  must(comm_group_create(job, 2, 2, true, &group));
+  must(comm_group_create(job, comm_evenly(job, 2, 2), true, &group));
   must(comm_group_is_on_one_node(group, &one_node));
   assert_false(one_node);
   comm_group_destroy(group);

@@ -45,7 +45,7 @@ static struct comm_shared *share(int size, int64_t bytes)
 static struct comm_group *group_of(int size)
 {
   struct comm_group *group;
-  must(comm_group_create(job, size, 1, true, &group));
+  must(comm_group_create(job, comm_evenly(job, size, 1), true, &group));
   return group;
 }
 

@@ -208,8 +208,9 @@ static void describe(const struct deck_shape *shape, const struct deck_policy *p
               {"nvme_state", policy->nvme_state},
               {"residual", policy->residual}};
   snprintf(out, 512, "%d in groups of %d x %d, %lld = %lld x %lld of %lld, %s", shape->ranks,
-           shape->group, shape->replicas, (long long)shape->rank_batch, (long long)shape->micros,
-           (long long)shape->micro_batch, (long long)shape->sequence, dtype_name(policy->moments));
+           shape->group, deck_data_ranks(shape) / shape->group, (long long)shape->rank_batch,
+           (long long)shape->micros, (long long)shape->micro_batch, (long long)shape->sequence,
+           dtype_name(policy->moments));
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (rows[i].value != rows[i].usual && rows[i].value == 1)
       append_text(out, 512, " %s", rows[i].name);

@@ -258,8 +258,8 @@ TEST_WITH(gradients_in_bf16_count_half, of_3_in_bf16, unmake)
   snprintf(line, sizeof line, " %10.2f %11.1f %%\n", 1e-9 * rate, 1e-7 * rate);
   summary_says(line);
 
-  says(timeline, "\"group\":\"reduce\",\"codec\":\"bf16\"");
-  says(timeline, "\"group\":\"gather\"");
+  says(timeline, "\"group\":\"shard\",\"codec\":\"bf16\"");
+  says(timeline, "\"group\":\"shard\"}");
   says(timeline, "\"optimizer\":\"adamw\",\"lr_scale\":\"0.5\",\"rounding\":\"nearest\"");
   says(timeline, "\"clip\":\"0.5\"");
 }

@@ -392,7 +392,7 @@ TEST(jobs_that_move_or_rest)
 }
 
 #define JOINING                                                                                    \
-  "starting: joining the group for gathers, transport mpi, waiting for the other ranks"
+  "starting: joining group shard of lane gather, transport mpi, waiting for the other ranks"
 TEST(checkpoints_and_starts_that_are_stuck)
 {
   static const struct row rows[] = {

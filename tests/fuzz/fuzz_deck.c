@@ -61,7 +61,7 @@ static void resolve(const struct deck *deck)
     struct deck_policy policy;
     if (fuzz_accepted(deck_resolve(deck, ranks[i], ranks[i] % 4, &shape, &policy)))
       fuzz_expect(shape.micros > 0 && shape.micro_batch > 0 && shape.sequence > 0 &&
-                      shape.group * shape.replicas == ranks[i],
+                      deck_data_ranks(&shape) % shape.group == 0,
                   "a shape that cannot be");
   }
 }

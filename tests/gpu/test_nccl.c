@@ -289,7 +289,7 @@ static int64_t key(int64_t round, int64_t i)
 static void worker_start(struct worker *w, int salt)
 {
   const size_t bytes = ROUNDS * COUNT * sizeof(float);
-  must(comm_group_create(job, comm_ranks(job), 1, true, &w->group));
+  must(comm_group_create(job, comm_evenly(job, comm_ranks(job), 1), true, &w->group));
   must(device->ops->lane_create(device, "reduce", LANE_ROLE_COMMUNICATE, 1, &w->lane));
   const int64_t size = comm_group_size(w->group);
   w->salt = salt;
@@ -499,9 +499,10 @@ static void add_grouping(int size, int apart, int node)
 {
   struct grouping *g = &groupings[n_groupings++];
   *g = (struct grouping){.size = size, .apart = apart};
-  must(comm_group_create(job, size, apart, true, &g->group));
+  must(comm_group_create(job, comm_evenly(job, size, apart), true, &g->group));
   if (node > 0)
-    must(comm_group_gather_by_nodes(g->group, node));
+    must(comm_group_gather_by_nodes(g->group, comm_evenly(job, node, apart),
+                                    comm_evenly(job, size / node, node * apart)));
   assert_int_equal(member(g, comm_group_index(g->group)), comm_rank(job));
   must(comm_group_check(g->group));
 }

@@ -1,3 +1,4 @@
 check_PROGRAMS += \
 	tests/layout/test_box \
-	tests/layout/test_layout
+	tests/layout/test_layout \
+	tests/layout/test_mesh

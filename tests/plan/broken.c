@@ -88,8 +88,20 @@ static int index_of(const char *const *names, int n, const char *name)
   return -1;
 }
 
-static const char *const groups[GROUP_COUNT] = {"NONE", "GATHER", "REDUCE", "REPLICAS",
-                                                "NODE", "ACROSS", "WORLD"};
+static const struct {
+  const char *name;
+  mesh_set set;
+} groups[] = {{"NONE", MESH_NONE},   {"SHARD", MESH_SHARD},   {"REPLICA", MESH_REPLICA},
+              {"NODE", MESH_INSIDE}, {"ACROSS", MESH_ACROSS}, {"WORLD", MESH_WORLD}};
+
+static mesh_set group_named(const char *name)
+{
+  for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
+    if (strcmp(groups[i].name, name) == 0)
+      return groups[i].set;
+  fail_msg("no group is named '%s'", name);
+  return MESH_NONE;
+}
 
 static int instr_of(const struct plan *plan, const char *text)
 {
@@ -110,7 +122,7 @@ static int instr_of(const struct plan *plan, const char *text)
     const struct instr *instr = &plan->instr[at];
     if (strcmp(plan_op_name(instr->op), name) == 0 && (unit < 0 || instr->unit == unit) &&
         (micro < 0 || instr->micro == micro) &&
-        (!*group || strcmp(groups[instr->attr.group], group) == 0))
+        (!*group || instr->attr.group == group_named(group)))
       return at + more;
   }
   fail_msg("the plan has no %s", name);
@@ -159,7 +171,7 @@ static void set_attribute(struct attributes *attr, const char *name, const char 
     if (strcmp(name, numbers[n].name) == 0)
       *numbers[n].number = atoi(value);
   if (strcmp(name, "group") == 0)
-    attr->group = (enum plan_group)index_of(groups, GROUP_COUNT, value);
+    attr->group = group_named(value);
   if (strcmp(name, "codec") == 0)
     attr->codec.ops = codecs[index_of(names, 4, value)];
   if (strcmp(name, "clip") == 0)

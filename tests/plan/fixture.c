@@ -192,7 +192,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
       .capacity = 40, .prefetch = point->prefetch, .model = model, .threads = 1,
       .device = point->half ? &fixture_half : &fixture_device, .optim = {.name = point->optim},
       .shape = {
-          .ranks = point->ranks, .group = point->group, .replicas = point->ranks / point->group,
+          .ranks = point->ranks, .group = point->group, .mesh = {1, 1, 1, 1},
           .local_ranks = point->local_ranks, .two_hops = has_hops(point),
           .rank_batch = 2 * point->micros, .micro_batch = 2, .micros = point->micros,
           .sequence = 16},

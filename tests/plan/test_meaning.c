@@ -425,7 +425,7 @@ static void machine_create(struct machine *m, const struct point *point)
 static void machine_destroy(struct machine *m)
 {
   for (int rank = 0; rank < m->ranks; rank++) {
-    bool first = rank % m->plan[rank]->input.shape.group == 0;
+    bool first = mesh_index(&m->plan[rank]->mesh, MESH_SHARD, rank) == 0;
     for (int tier = 0; tier < TIER_COUNT; tier++) {
       mem_free(m->arena[rank][tier][0]);
       if (tier != TIER_SHARED || first)
@@ -446,18 +446,18 @@ static struct members members_of(const struct machine *m, int rank, int i)
   const struct plan *plan = m->plan[rank];
   const struct deck_shape *shape = &plan->input.shape;
   const int local = shape->local_ranks;
-  if (plan->instr[i].attr.group == GROUP_NODE)
+  if (plan->instr[i].attr.group == MESH_INSIDE)
     return (struct members){rank / local * local, 1, local, rank % local};
-  if (plan->instr[i].attr.group == GROUP_ACROSS)
+  if (plan->instr[i].attr.group == MESH_ACROSS)
     return (struct members){rank / shape->group * shape->group + rank % local, local,
                             shape->group / local, rank % shape->group / local};
-  if (plan->instr[i].attr.group == GROUP_NONE)
+  if (plan->instr[i].attr.group == MESH_NONE)
     return (struct members){rank, 1, 1, 0};
   bool replicas =
-      plan->instr[i].attr.group == GROUP_REPLICAS ||
+      plan->instr[i].attr.group == MESH_REPLICA ||
       (plan->instr[i].op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
   if (replicas)
-    return (struct members){rank % shape->group, shape->group, shape->replicas,
+    return (struct members){rank % shape->group, shape->group, shape->ranks / shape->group,
                             rank / shape->group};
   return (struct members){rank / shape->group * shape->group, 1, shape->group, rank % shape->group};
 }

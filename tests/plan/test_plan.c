@@ -90,7 +90,7 @@ TEST(the_hash_sees_what_peers_must_agree_on)
     size_t size;
   } changes[] = {{first, &changed, sizeof changed}, /* order */
                  {&plan->buffer[first->use[1].buffer].bytes, &bytes, sizeof bytes},
-                 {&plan->input.shape.group, &group, sizeof plan->input.shape.group},
+                 {&plan->mesh.size[AXIS_NODE], &group, sizeof(int)},
                  {&first->unit, &unit.unit, sizeof unit.unit},
                  {&metrics->clip, &half, sizeof half},
                  {&update->optimizer, &lion, sizeof lion},
@@ -184,7 +184,6 @@ TEST(impossible_plans_are_refused)
   bad.policy.feedback = "fp32";
   bad.strategy = STRATEGY_HYBRID_SHARD;
   bad.shape.group /= 2;
-  bad.shape.replicas *= 2;
   expect_refusal(bad, STATUS_UNSUPPORTED, "compress.feedback=fp32 with 2 replicas of shards");
   bad = good;
   bad.policy.grads.codec = "bf16";

@@ -122,7 +122,7 @@ TEST(units_can_stay_gathered)
   assert_same_order(plan, other);
 }
 
-static int count_over(const struct plan *plan, enum plan_group group)
+static int count_over(const struct plan *plan, mesh_set group)
 {
   int n = 0;
   for (int i = 0; i < plan->n; i++)
@@ -133,8 +133,8 @@ static int count_over(const struct plan *plan, enum plan_group group)
 TEST(replicas_meet_once_a_step)
 {
   PLAN plan = small_plan(4, "hybrid_shard ranks=6 group=2 prefetch=1 micros=3 each_micro");
-  assert_int_equal(count_over(plan, GROUP_REDUCE), 3 * (BLOCKS + 1));
-  assert_int_equal(count_over(plan, GROUP_REPLICAS), BLOCKS + 1);
+  assert_int_equal(count_over(plan, MESH_SHARD), 3 * (BLOCKS + 1));
+  assert_int_equal(count_over(plan, MESH_REPLICA), BLOCKS + 1);
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
   for (int u = 0; u <= BLOCKS; u++) {
     int sum = plan->n - 1; /* the last one of a unit is that over its replicas */

@@ -197,14 +197,13 @@ static enum plan_lane lane_named(const char *name)
   return lane;
 }
 
-static enum plan_group group_named(const char *name)
+static mesh_set group_named(const char *name)
 {
-  static const char *const names[GROUP_COUNT] = {
-      [GROUP_REPLICAS] = "replicas", [GROUP_NODE] = "node", [GROUP_ACROSS] = "across"};
-  enum plan_group group = 0;
-  while (!names[group] || strcmp(names[group], name) != 0)
-    group++;
-  return group;
+  static const mesh_set sets[] = {MESH_REPLICA, MESH_INSIDE, MESH_ACROSS, MESH_WORLD};
+  int i = 0;
+  while (strcmp(mesh_name(sets[i]).text, name) != 0)
+    i++;
+  return sets[i];
 }
 
 static void hand_use(struct hand *hand, struct instr *instr, const char *uses)
@@ -240,6 +239,8 @@ static void hand_add(struct hand *hand, const char *plan)
       instr->op++;
     instr->lane = lane ? lane_named(lane) : op_rows[instr->op].lane;
     instr->attr.group = group ? group_named(group) : op_rows[instr->op].group;
+    hand->plan.input.shape.two_hops |= group && !(instr->attr.group & MESH_REPLICA);
+    hand->plan.mesh = plan_mesh(&hand->plan.input);
     hand_use(hand, instr, strtok_r(NULL, " ", &rest));
     for (word = strtok_r(NULL, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
       instr->wait[instr->n_wait++] = (struct plan_wait){atoi(word + 1), strchr(word, '\'') != NULL};
@@ -279,7 +280,7 @@ static void hand_shape(struct hand *hand, const char *text)
 {
   struct deck_shape *shape = &hand->plan.input.shape;
   assert_int_equal(sscanf(text, "%dx%d/%d", &shape->ranks, &shape->local_ranks, &shape->group), 3);
-  shape->replicas = shape->ranks / shape->group;
+  hand->plan.mesh = plan_mesh(&hand->plan.input);
 }
 
 static void set_rate(struct hand *hand, const char *name, const char *value)
@@ -311,6 +312,7 @@ static void hand_make(struct hand *hand, const char *text)
                              .buffer = hand->buffer,
                              .buffers = PLAN_MAX_USE};
   hand->plan.input.device = &fixture_half;
+  hand->plan.mesh = plan_mesh(&hand->plan.input);
   hand->plan.on_host[LANE_HOST] = true;
   for (int b = 0; b < PLAN_MAX_USE; b++)
     hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST,
@@ -423,8 +425,8 @@ TEST(collectives_share_the_links_of_nodes)
       /* Groups of some nodes, of a part of one, and across both. */
       {WIRE "shape=16x4/8 | EXCHANGE rw", 2000 * 4 / 8.0 / 1e3},
       {WIRE "shape=16x4/2 | EXCHANGE rw", 2000 / 2.0 / 4e3},
-      {WIRE "shape=16x4/8 | EXCHANGE/replicas rw", 2000 / 2.0 / 1e3},
-      {WIRE "shape=16x4/2 | EXCHANGE/replicas rw", 2000 * 6 / 8.0 / 1e3},
+      {WIRE "shape=16x4/8 | EXCHANGE/replica rw", 2000 / 2.0 / 1e3},
+      {WIRE "shape=16x4/2 | EXCHANGE/replica rw", 2000 * 6 / 8.0 / 1e3},
       {WIRE "shape=12x3/6 | EXCHANGE rw", 2000 * 3 / 6.0 / (4e3 / 3)},
       {WIRE "shape=12x3/4 | EXCHANGE rw", 2000 * 3 / 4.0 / (4e3 / 3)},
       {WIRE "shape=4x1/4 | EXCHANGE rw", 1500 / 4e3},
@@ -440,7 +442,7 @@ TEST(collectives_share_the_links_of_nodes)
       {ALL "across_exchange=1 | GATHER_MESSAGES/across rw", 1500 / 1e3},
       {ALL "across_link=2e3 | GATHER_MESSAGES/across rw", 1500 / 2e3},
       {WIRE "shape=16x4/8 | GATHER_MESSAGES rw", 2000 * 7 / 8.0 / 4e3},
-      {WIRE "shape=16x4/2 | GATHER_MESSAGES/replicas rw", 1750 / 2e3},
+      {WIRE "shape=16x4/2 | GATHER_MESSAGES/replica rw", 1750 / 2e3},
       /* Latency: a message to each peer, or a ring that crosses between nodes once per node. */
       {LATE "| EXCHANGE rw", 1.5 + 15 * (0.1 + 3 * 0.002) / 4},
       {LATE "exchange_latency=0.01 | EXCHANGE rw", 1.5 + 15 * 0.01},
@@ -474,7 +476,7 @@ TEST(collectives_share_the_links_of_nodes)
 #define OVERLAP TIERS "forward=4 host=3e4 | "
 #define ALONE "h2d=2e3 d2h=2e3 h2d_alone=2500 d2h_alone=3200 "
 #define TRANSFERS "| GATHER_MESSAGES rw <2', EXCHANGE rw <2', FORWARD rrww <0 <1"
-#define HOPS "shape=4x2/4 | GATHER_MESSAGES rw <2', EXCHANGE/node rw <2', FORWARD rrww <0 <1"
+#define HOPS "shape=4x2/4 | GATHER_MESSAGES/world rw <2', EXCHANGE/node rw <2', FORWARD rrww <0 <1"
 
 static const struct step_row {
   const char *text;
@@ -596,7 +598,7 @@ TEST(only_masters_are_cast)
   hand.buffer[0].purpose = PURPOSE_WORKING;
   hand.buffer[0].elements = 500;
   expect_near(hand_forecast(&hand).step_s, 0);
-  hand.plan.input.shape.group = 1;
+  hand.plan.mesh.size[AXIS_NODE] = 1;
   expect_near(hand_forecast(&hand).step_s, 2 * 1000 / 1e6);
 }
 
@@ -636,7 +638,7 @@ TEST(a_step_in_bf16_reduces_half_the_bytes)
     must(plan_create(&input, &plan));
     for (int i = 0; i < plan->n; i++) {
       const struct instr *instr = &plan->instr[i];
-      const double members = instr->attr.group == GROUP_REPLICAS ? 4.0 / group : group;
+      const double members = instr->attr.group == MESH_REPLICA ? 4.0 / group : group;
       if (instr->op == OP_EXCHANGE)
         sent += (double)plan->buffer[instr->use[0].buffer].bytes * (members - 1) / members;
     }

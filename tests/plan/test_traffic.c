@@ -24,15 +24,14 @@ static void send(struct count *count, int from, int to, int64_t bytes)
 
 /* The ranks of the group in which `rank` is a member, in order. Nodes are blocks, and ranks of one
  * index on all nodes are replicas of them. */
-static int members_of(const struct plan *plan, enum plan_group over, bool replicas, int rank,
-                      int *out)
+static int members_of(const struct plan *plan, mesh_set over, bool replicas, int rank, int *out)
 {
-  const bool nodes = over == GROUP_NODE || over == GROUP_ACROSS;
+  const bool nodes = over == MESH_INSIDE || over == MESH_ACROSS;
   const int ranks = plan->input.ranks,
             group = nodes ? plan->input.shape.local_ranks : plan->input.shape.group;
   const int shards = plan->input.shape.group;
   int n = 0;
-  replicas |= over == GROUP_ACROSS;
+  replicas |= over == MESH_ACROSS;
   for (int other = 0; other < ranks; other++)
     if (replicas ? other % group == rank % group && (!nodes || other / shards == rank / shards)
                  : other / group == rank / group)
@@ -42,22 +41,22 @@ static int members_of(const struct plan *plan, enum plan_group over, bool replic
 
 static bool is_over_replicas(const struct plan *plan, const struct instr *instr)
 {
-  return instr->attr.group == GROUP_REPLICAS ||
+  return instr->attr.group == MESH_REPLICA ||
          (instr->op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
 }
 
 /* Members of the group send one part of so many. */
-static int summed_before(const struct plan *plan, enum plan_group group)
+static int summed_before(const struct plan *plan, mesh_set group)
 {
   const struct deck_shape *shape = &plan->input.shape;
-  return group == GROUP_REPLICAS ? shape->group : group == GROUP_ACROSS ? shape->local_ranks : 1;
+  return group == MESH_REPLICA ? shape->group : group == MESH_ACROSS ? shape->local_ranks : 1;
 }
 
 /* In bf16: all gradients, or those between nodes. */
-static bool is_half(const struct plan *plan, enum plan_group group)
+static bool is_half(const struct plan *plan, mesh_set group)
 {
   const struct deck_policy *policy = &plan->input.policy;
-  const bool across = group == GROUP_REPLICAS || group == GROUP_ACROSS;
+  const bool across = group == MESH_REPLICA || group == MESH_ACROSS;
   return policy->grads.codec && (!plan->input.shape.two_hops || across);
 }
 
@@ -94,18 +93,18 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
     return;
   for (int rank = 0; rank < plan->input.ranks; rank++) {
     int member[64], mine = 0;
-    const enum plan_group group = instr->attr.group;
+    const mesh_set group = instr->attr.group;
     const int n = members_of(plan, group, is_over_replicas(plan, instr), rank, member);
     while (member[mine] != rank)
       mine++;
-    if (instr->attr.group == GROUP_NONE)
+    if (instr->attr.group == MESH_NONE)
       continue;
     assert_int_equal(n, plan_instr_ranks(plan, instr));
     const int64_t gradient = plan->unit[instr->unit].layout.trained / summed_before(plan, group);
     const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes
                                   : message_bytes(plan, instr, gradient, n);
     const int64_t part = whole / n;
-    if (gathers && hops && (group == GROUP_GATHER || group == GROUP_REDUCE)) {
+    if (gathers && hops && (group == MESH_SHARD || group == MESH_SHARD)) {
       const int local = shape->local_ranks, inside = rank % local;
       send_parts(count, rank, member + inside, n / local, local, by->ring, part);
       send_parts(count, rank, member + mine - inside, local, 1, by->ring, part * (n / local));
@@ -120,7 +119,7 @@ static void send_scales(const struct plan *plan, const struct instr *instr, stru
 {
   for (int rank = 0; rank < plan->input.ranks && instr->op == OP_MERGE; rank++) {
     int member[64], mine = 0;
-    const int n = members_of(plan, GROUP_GATHER, false, rank, member);
+    const int n = members_of(plan, MESH_SHARD, false, rank, member);
     const int64_t bytes = plan->buffer[instr->use[MERGE_SCALES].buffer].bytes;
     while (member[mine] != rank)
       mine++;

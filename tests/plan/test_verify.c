@@ -226,12 +226,39 @@ static void give_own(struct plan *plan, const char *sent, const char *use)
 #define NODES "full_shard ranks=4 prefetch=1 local_ranks=2 codec"
 TEST(messages_stay_in_their_group)
 {
-  give_own(broken_start(fixture_point(HYBRID_SHARD)), "EXCHANGE:1@REDUCE.sent",
-           "EXCHANGE:1@REPLICAS.sent");
+  give_own(broken_start(fixture_point(HYBRID_SHARD)), "EXCHANGE:1@SHARD.sent",
+           "EXCHANGE:1@REPLICA.sent");
   give_own(broken_start(fixture_point(NODES "=bf16")), "EXCHANGE:1@NODE.sent",
            "ENCODE:1@ACROSS.grads");
   give_own(broken_start(fixture_point(NODES "=int8_global feedback=fp32")), "EXCHANGE:1@NODE.sent",
            "MAGNITUDE:1@ACROSS.grads");
+}
+
+/* Other meshes than that of the shape, most of them of as many ranks. */
+TEST(the_mesh_is_that_of_the_shape)
+{
+  static const struct {
+    const char *point;
+    struct mesh mesh;
+  } rows[] = {{"full_shard ranks=4", {{1, 2, 1, 2, 1, 1, 1}}},
+              {"full_shard ranks=4", {{1, 1, 2, 2, 1, 1, 1}}},
+              {"full_shard ranks=4", {{1, 1, 1, 2, 2, 1, 1}}},
+              {"full_shard ranks=4", {{1, 1, 1, 4, 1, 2, 1}}},
+              {"full_shard ranks=4", {{1, 1, 1, 4, 1, 1, 2}}},
+              {"full_shard ranks=4", {{2, 1, 1, 4, 1, 1, 1}}},
+              {"full_shard ranks=4", {{1, 2, 1, 4, 1, 1, 1}}},
+              {"full_shard ranks=4 local_ranks=2", {{1, 1, 1, 4, 1, 1, 1}}},
+              {"full_shard ranks=4 local_ranks=2", {{1, 1, 4, 1, 1, 1, 1}}},
+              {"full_shard ranks=4 local_ranks=2", {{1, 2, 1, 2, 1, 1, 1}}},
+              {"hybrid_shard ranks=4 group=2", {{1, 1, 1, 4, 1, 1, 1}}},
+              {"hybrid_shard ranks=4 group=2", {{1, 4, 1, 1, 1, 1, 1}}},
+              {"no_shard ranks=4", {{1, 4, 1, 1, 1, 1, 1}}},
+              {"no_shard ranks=4", {{1, 1, 1, 2, 1, 1, 1}}}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct plan *plan = broken_start(fixture_point(rows[i].point));
+    plan->mesh = rows[i].mesh;
+    broken_refused(plan, "ranks, is not that of 4 ranks in groups of");
+  }
 }
 
 /* ---- masters in host memory ---- */

@@ -311,7 +311,7 @@ static bool change_attribute(struct attributes *attr, enum attribute which, stru
   if (!codec->ops && (which == VALUES || which == SETTING))
     return false;
   switch (which) {
-  case GROUP: attr->group = (attr->group + 1) % GROUP_COUNT; break;
+  case GROUP: attr->group ^= MESH_REPLICA; break;
   case CODEC: codec->ops = other; break;
   case VALUES: codec->values = other; break;
   case SETTING: codec->set.block++; break;
