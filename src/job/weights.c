@@ -372,16 +372,42 @@ static enum status load_its_base(struct job *job, struct job_state *state, const
              ?: base_check_sum(meta, path, place, "train.init", job->base_sum);
 }
 
+static bool same_adapters(const struct model *a, const struct model *b)
+{
+  for (int u = 0; u < a->units; u++) {
+    const struct model_unit *of = &a->unit[u], *other = &b->unit[u];
+    if (of->params != other->params)
+      return false;
+    for (int p = 0; p < of->params; p++)
+      if (of->param[p].adapter.a != other->param[p].adapter.a ||
+          of->layout.elements[p] != other->layout.elements[p])
+        return false;
+  }
+  return true;
+}
+
 /* Another factor makes another model of the same adapters. */
-static enum status check_scale(const struct job *job, const char *path, const struct deck *saved)
+enum status weights_match_adapters(const struct job *job, const char *path,
+                                   const struct deck *saved)
 {
   const double before = deck_lora_scale(saved), now = deck_lora_scale(job->deck);
-  if (saved->lora.rank == 0 || before == now)
+  struct model *model = NULL;
+  if (saved->lora.rank == 0 && job->deck->lora.rank == 0)
     return STATUS_OK;
-  return status_usage("%s has adapters whose product is multiplied by %g, and lora.rank, "
-                      "lora.alpha and lora.rslora of this deck make it %g: set the keys lora.* of "
-                      "its deck (sluice ckpt show)",
-                      path, before, now);
+  enum status status = job_model(saved, job->place.compute, comm_ranks(job->comm), &model);
+  if (!status && !same_adapters(model, job->model))
+    status = status_usage("%s has other adapters than lora.rank and lora.targets of this deck "
+                          "make: set the keys lora.* of its deck (sluice ckpt show), or begin with "
+                          "its base",
+                          path);
+  else if (!status && before != now)
+    status =
+        status_usage("%s has adapters whose product is multiplied by %g, and lora.rank, "
+                     "lora.alpha and lora.rslora of this deck make it %g: set the keys lora.* of "
+                     "its deck (sluice ckpt show)",
+                     path, before, now);
+  model_destroy(model);
+  return status;
 }
 
 /* *base: it has adapters, and their base is there. */
@@ -392,7 +418,8 @@ static enum status look_at(const struct job *job, const char *path,
   struct deck saved = {0};
   enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL)
                            ?: check_saved_deck(job, path, &saved)
-                           ?: check_scale(job, path, &saved);
+                           ?: (saved.lora.rank > 0 ? weights_match_adapters(job, path, &saved)
+                                                   : STATUS_OK);
   if (!status && moments)
     status = residuals_of(&saved, meta, residuals);
   if (!status && meta->base_sum) {

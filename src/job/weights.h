@@ -12,6 +12,10 @@ enum status weights_load(struct job *job, const char *path);
 /* The same with moments, from a checkpoint that may be damaged. *damaged is set as by
  * checkpoint_load(), and the job may then load another one. Collective. */
 enum status weights_resume(struct job *job, const char *path, bool *damaged);
+/* Whether a checkpoint with this deck has the adapters of the job: their ranks, their matrices and
+ * the factor of their products. STATUS_USAGE names it. Local. */
+enum status weights_match_adapters(const struct job *job, const char *path,
+                                   const struct deck *saved);
 /* The weights of a new run: from the deck's train.init, or initialised. Collective. */
 enum status weights_start(struct job *job);
 

@@ -66,29 +66,11 @@ enum status train_save(struct train_run *run, bool leaving)
 
 /* --- beginning ----------------------------------------------------------- */
 
-static bool same_adapters(const struct model *a, const struct model *b)
-{
-  bool same = true;
-  for (int u = 0; u < a->units && same; u++) {
-    const struct model_unit *of = &a->unit[u], *other = &b->unit[u];
-    same = of->params == other->params;
-    for (int p = 0; p < of->params && same; p++)
-      same = of->param[p].adapter.a == other->param[p].adapter.a &&
-             of->layout.elements[p] == other->layout.elements[p];
-  }
-  return same;
-}
-
 /* A frozen parameter has no moments. So a checkpoint with other frozen parameters lacks state that
  * this run needs, or has state that it cannot use. */
 static enum status compare_frozen(const struct model *saved, const struct model *model,
                                   const char *path)
 {
-  if (!same_adapters(saved, model))
-    return status_usage("%s was saved with other adapters than lora.rank and lora.targets of this "
-                        "deck make: resume with the keys lora.* of its deck (sluice ckpt show), "
-                        "or begin a run of its own",
-                        path);
   for (int u = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params; p++)
       if (saved->unit[u].param[p].frozen != model->unit[u].param[p].frozen)
@@ -119,8 +101,10 @@ static enum status check_frozen(const struct train_run *run, const char *path,
                                 const struct deck *saved)
 {
   struct model *model = NULL;
-  enum status status = job_model(saved, run->job->place.compute, comm_ranks(run->comm), &model)
-                           ?: compare_frozen(model, run->job->model, path);
+  enum status status =
+      weights_match_adapters(run->job, path, saved)
+          ?: job_model(saved, run->job->place.compute, comm_ranks(run->comm), &model)
+          ?: compare_frozen(model, run->job->model, path);
   model_destroy(model);
   return status;
 }

@@ -107,10 +107,17 @@ for keys in "run.dir=none train.init=$(newest whole) lora.alpha=4" \
   fails 2 "has adapters whose product is multiplied by 2, and lora.rank, lora.alpha and" \
     "$SLUICE" train tiny.yaml $lora $keys
 done
-for keys in "lora.rank=4 lora.base=fp32" "$lora lora.targets=[*c_fc*]" ""; do
-  fails 2 "other adapters than lora.rank and lora.targets" \
-    "$SLUICE" train tiny.yaml run.dir=half $keys run.steps=9 --resume auto
-done
+resumed="run.dir=half run.steps=9 --resume auto" begun="run.dir=none train.init=$(newest whole)"
+while read -r keys; do
+  # shellcheck disable=SC2086 # several keys
+  fails 2 "other adapters than lora.rank and lora.targets" "$SLUICE" train tiny.yaml $keys
+done <<END
+$resumed lora.rank=4 lora.base=fp32
+$resumed $lora lora.targets=[*c_fc*]
+$resumed
+$begun lora.rank=4 lora.base=fp32 lora.alpha=8
+$begun $lora lora.targets=[*c_fc*]
+END
 fails 2 "other adapters than lora.rank and lora.targets" \
   "$SLUICE" train tiny.yaml run.dir=base $lora run.steps=9 --resume auto
 for keys in lora.rank=3 "train.freeze=[*.weight]"; do
