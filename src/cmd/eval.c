@@ -68,13 +68,14 @@ static void print_result(const char *model, const struct evaluation *e, int64_t 
          isnan(e->margin) ? "tokens" : "pairs");
 }
 
-/* The reference of validation data: that of the run folder, else by the model as a run starts
- * it. */
-static enum status find_reference(struct job *job, struct evaluator *evaluator)
+/* The reference of validation data: that of the run folder, else by the model as a run starts it.
+ * *started: this model is loaded now. */
+static enum status find_reference(struct job *job, struct evaluator *evaluator, bool *started)
 {
   struct data_sources *data = &evaluator->scan.data;
   const enum status status = reference_take(job->comm, job->deck, SPLIT_VAL, data);
-  return status != STATUS_INPUT ? status : weights_start(job) ?: reference_make(evaluator, data);
+  *started = status == STATUS_INPUT;
+  return *started ? weights_start(job) ?: reference_make(evaluator, data) : status;
 }
 
 static enum status write_reference(struct job *job, const struct source *source)
@@ -108,12 +109,13 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   struct evaluation e;
   struct data_maker maker;
   const char *model = untrained ? source->deck.train.init : source->checkpoint;
-  enum status status = (untrained ? weights_start(job) : weights_load(job, model))
-      ?: data_maker_find(job->comm, model, &maker)
-      ?: evaluator_open(job, &maker, &evaluator);
+  bool started = false;
+  enum status status =
+      data_maker_find(job->comm, model, &maker) ?: evaluator_open(job, &maker, &evaluator);
   if (!status && evaluator.scan.data.pairs)
-    status = find_reference(job, &evaluator)
-                 ?: (untrained ? weights_start(job) : weights_load(job, model));
+    status = find_reference(job, &evaluator, &started);
+  if (!status && !(untrained && started))
+    status = untrained ? weights_start(job) : weights_load(job, model);
   if (!status)
     (void)evaluator_run(&evaluator, source->deck.eval.batches, NULL, NULL, &e);
   if (!status && comm_rank(job->comm) == 0)
