@@ -259,6 +259,7 @@ struct deck_shape {
   /* Several nodes have local_ranks each, and shard groups fill nodes or fit in one. Collectives of
    * a group run among its ranks of a node first, and gradients are encoded between nodes alone. */
   bool two_hops;
+  bool uneven; /* nodes have different numbers of ranks */
 };
 
 /* The codec of messages between ranks: names in src/compress, NULL: none. `values`: the codec of

@@ -135,7 +135,7 @@ enum status choose_settings(const struct search *described, const struct search 
 /* On rank 0. `rates` may lack some. */
 static enum status search_here(const struct job *job, enum job_use use,
                                const struct plan_rates *rates, const struct job_limits *whole,
-                               const struct job_limits *now, bool even, struct chosen *out)
+                               const struct job_limits *now, struct chosen *out)
 {
   const struct plan *plans[JOB_PLANS];
   const bool at_rest = !job_moves_state(job, use);
@@ -146,7 +146,6 @@ static enum status search_here(const struct job *job, enum job_use use,
   const struct search described = {.deck = job->deck,
                                    .use = use,
                                    .local_ranks = local,
-                                   .uneven = !even,
                                    .n = job_list_plans(job, plans),
                                    .plans = plans,
                                    .rates = &nominal,
@@ -217,7 +216,6 @@ enum status job_choose(struct job *job, enum job_use use, struct chosen *out)
 {
   struct job_limits whole, now;
   struct plan_rates rates;
-  int least, most;
   *out = (struct chosen){.text = ""};
   if (!(job_trains(use) || use == JOB_BENCH) ||
       !search_is_free(job->deck, !job->device->model.host_memory,
@@ -226,10 +224,7 @@ enum status job_choose(struct job *job, enum job_use use, struct chosen *out)
   watchdog_start(job->start, "choosing settings");
   enum status status = comm_agree(job->comm, job_find_limits(job, false, &whole)
                                                  ?: job_find_limits(job, true, &now));
-  status = status
-      ?: least_of_ranks(job->comm, &whole)
-      ?: least_of_ranks(job->comm, &now)
-      ?: job_find_nodes(job->comm, &least, &most);
+  status = status ?: least_of_ranks(job->comm, &whole) ?: least_of_ranks(job->comm, &now);
   if (status)
     return status;
   if (job_rates(job, &rates)) { /* a choice by nominal rates is better than no start */
@@ -237,7 +232,7 @@ enum status job_choose(struct job *job, enum job_use use, struct chosen *out)
     rates = (struct plan_rates){0};
   }
   if (comm_rank(job->comm) == 0)
-    status = search_here(job, use, &rates, &whole, &now, least == most, out);
+    status = search_here(job, use, &rates, &whole, &now, out);
   status = comm_agree(job->comm, status) ?: comm_broadcast(job->comm, out, sizeof *out, 0);
   status = status ?: comm_agree(job->comm, choose_apply(out->text, job->deck));
   if (!status)

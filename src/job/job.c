@@ -37,7 +37,8 @@ enum status job_check_nodes(struct comm *comm, const struct deck *deck, struct p
         "nodes have between %lld and %lld ranks, but shard.hops=2 needs the same number on each: "
         "start the same number of ranks on every node, or set shard.hops=auto",
         (long long)-most[4], (long long)most[3]);
-  input->shape.two_hops &= most[3] == -most[4];
+  input->shape.uneven = most[3] != -most[4];
+  input->shape.two_hops &= !input->shape.uneven;
   return status;
 }
 

@@ -110,7 +110,8 @@ static enum status plan_deck(const struct search *job, const struct plan *plan,
     input.shape.micros = most_micros;
     input.shape.rank_batch = most_micros * input.shape.micro_batch;
   }
-  input.shape.two_hops &= !job->uneven;
+  input.shape.uneven = job->plans[0]->input.shape.uneven;
+  input.shape.two_hops &= !input.shape.uneven;
   if (same && input.shape.group == now->shape.group) /* the ranks have agreed on their nodes */
     input.policy.one_node = now->policy.one_node;
   return plan_build(&input, out) ?: plan_place(*out);
@@ -386,8 +387,7 @@ struct descent {
  * own leave none for gradients to the others. */
 static bool leaves(const struct deck *deck, const struct axis *axis, bool apart, bool nodes)
 {
-  bool free = axis->chosen[apart] > 0 &&
-              (!(axis->traits & CODEC) || nodes) &&
+  bool free = axis->chosen[apart] > 0 && (!(axis->traits & CODEC) || nodes) &&
               (deck->compress.units.n == 0 || !is_key(axis->value[0], "compress.grads.codec"));
   for (const struct option *option = deck_table; option->name; option++) {
     const char *at = option->chosen ? strstr(axis->value[0], option->name) : NULL;
@@ -429,7 +429,8 @@ static bool is_free(const struct descent *d, const struct axis *axis)
 {
   const struct search *job = d->job;
   const bool known = job->rates && job->rates->encode_bytes[CODEC_exponent] > 0;
-  return (d->sums || !is_of_sums(d, axis)) && !(job->uneven && axis->traits & NODES) &&
+  return (d->sums || !is_of_sums(d, axis)) &&
+         !(job->plans[0]->input.shape.uneven && axis->traits & NODES) &&
          (d->lengths || !(axis->traits & LENGTH)) &&
          (!(axis->traits & CODEC) || (known && !d->same)) &&
          (d->same ||

@@ -42,7 +42,6 @@ struct search {
   enum job_use use;
   int local_ranks; /* of a node */
   int node_ranks;  /* that a node can have; 0: local_ranks */
-  bool uneven;     /* nodes have different numbers of ranks, so groups are not chosen by nodes */
   int n;           /* plans of the deck, of which the first has the job's shape */
   const struct plan *const *plans;
   const struct plan_rates *rates; /* NULL: steps are not predicted */
