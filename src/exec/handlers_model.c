@@ -88,7 +88,7 @@ static struct model_call pass_of(const struct call *call, int params, int scales
   return (struct model_call){
       .model = model_of(call),
       .lane = call->lane,
-      .unit = call->instr->unit,
+      .stage = call->instr->stage,
       .shape = shape_of(call),
       .params = {.flat = use(call, params), .scales = scales < 0 ? NULL : use(call, scales)}};
 }
@@ -128,19 +128,23 @@ enum status run_decode(const struct call *call)
   return pass.model->ops->block_forward(&pass);
 }
 
-/* The pass writes the gradient of operand i, or adds to it. Reductions, squares and updates use the
- * whole gradient, but the model writes it only up to its last parameter. So the rest is zeroed. */
+/* The pass writes the gradient of operand i, or adds to it: its stage's part of the unit's.
+ * Reductions, squares and updates use the whole gradient, but the model writes it only up to its
+ * last parameter. So the rest is zeroed. */
 static enum status take_grads(const struct call *call, int i, struct model_call *pass)
 {
   const struct layout_unit *layout = &call->exec->plan->unit[call->instr->unit].layout;
-  const int64_t size = (int64_t)dtype_size(call->lane->device->model.gradient),
-                padding = layout->trained - layout->used;
+  const struct layout_range part = model_stage_trained(model_of(call), call->instr->stage, layout);
+  const int64_t size = (int64_t)dtype_size(call->lane->device->model.gradient);
+  char *const grads = use(call, i);
   pass->accumulate = adds(call, i);
-  pass->grads = use(call, i);
-  if (!pass->grads || pass->accumulate || padding == 0)
+  if (!grads)
+    return STATUS_OK;
+  pass->grads = grads - part.begin * size;
+  if (pass->accumulate || part.end <= layout->used)
     return STATUS_OK;
   return call->lane->device->ops->zero(call->lane, (char *)pass->grads + layout->used * size,
-                                       (size_t)(padding * size));
+                                       (size_t)((part.end - layout->used) * size));
 }
 
 enum status run_loss(const struct call *call)

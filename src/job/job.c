@@ -120,12 +120,15 @@ int64_t job_planned_bytes(const struct job *job)
  * frozen weights. */
 static double pass_flops(const struct model *model, struct model_shape s)
 {
-  const double block = model->ops->block_flops(model, s), head = model->ops->head_flops(model, s),
-               weights = block - model->ops->attention_flops(model, s);
-  double frozen = (1 - model_trained_share(model, model->head)) * head;
-  for (int b = 0; b < model->blocks; b++)
-    frozen += (1 - model_trained_share(model, model_unit_of(model, b))) * weights;
-  return 3 * (model->blocks * block + head) - frozen;
+  const double head = model->ops->head_flops(model, s);
+  double all = head, frozen = (1 - model_trained_share(model, model->stages - 1)) * head;
+  for (int stage = 1; model->stage[stage].kind == STAGE_BLOCK; stage++) {
+    const double flops = model->ops->block_flops(model, stage, s),
+                 weights = flops - model->ops->attention_flops(model, stage, s);
+    frozen += (1 - model_trained_share(model, stage)) * weights;
+    all += flops;
+  }
+  return 3 * all - frozen;
 }
 
 double job_step_flops(const struct job *job, int64_t tokens, double squares)

@@ -11,7 +11,6 @@
 /* GPT2LMHeadModel. Its Conv1D keeps a matrix as [in, out], and Q_WEIGHT holds q, k and v. */
 static const struct family gpt2_family = {
     .block_prefix = "transformer.h.",
-    .block_units = 1,
     .root = {
         [ROOT_TOKENS]     = {"transformer.wte.weight", PARAM_EMBEDDING, INIT_NORMAL, {DIM_V, DIM_C},
                              .padded = true},
@@ -41,7 +40,6 @@ static const struct family gpt2_family = {
 /* LlamaForCausalLM and its relatives. */
 static const struct family llama_family = {
     .block_prefix = "model.layers.",
-    .block_units = 1,
     .root = {
         [ROOT_TOKENS] = {"model.embed_tokens.weight", PARAM_EMBEDDING, INIT_NORMAL, {DIM_V, DIM_C},
                          .padded = true},
@@ -81,17 +79,19 @@ enum {
   WINDOW_FROM = FEATURE_WINDOW | FEATURE_WINDOW_FROM
 };
 
+static const struct stage_row one_stage[] = {{NULL, ATTENTION | FEED_FORWARD, false}, {0}};
+
 static const struct architecture architectures[] = {
     /* Radford et al. 2019, "Language models are unsupervised multitask learners" */
-    {"gpt2", &gpt2_family, FEATURE_FFN_4C | FEATURE_CONV1D},
+    {"gpt2", &gpt2_family, FEATURE_FFN_4C | FEATURE_CONV1D, one_stage},
     /* Touvron et al. 2023, arXiv:2302.13971; Llama 3: Grattafiori et al. 2024, arXiv:2407.21783 */
-    {"llama", &llama_family, LLAMA},
+    {"llama", &llama_family, LLAMA, one_stage},
     /* Jiang et al. 2023, arXiv:2310.06825 */
-    {"mistral", &llama_family, LLAMA | FEATURE_WINDOW},
+    {"mistral", &llama_family, LLAMA | FEATURE_WINDOW, one_stage},
     /* Qwen2 and Qwen2.5: Yang et al. 2024, arXiv:2407.10671, arXiv:2412.15115 */
-    {"qwen2", &llama_family, LLAMA | WINDOW_FROM | FEATURE_QKV_BIAS},
+    {"qwen2", &llama_family, LLAMA | WINDOW_FROM | FEATURE_QKV_BIAS, one_stage},
     /* Yang et al. 2025, arXiv:2505.09388 */
-    {"qwen3", &llama_family, LLAMA | WINDOW_FROM | FEATURE_QK_NORM},
+    {"qwen3", &llama_family, LLAMA | WINDOW_FROM | FEATURE_QK_NORM, one_stage},
 };
 enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
 

@@ -31,20 +31,27 @@ int root_param(const struct model *model, enum root_row row)
              : unit_param(model->architecture->family->root, 0, (int)row);
 }
 
-/* Sizes of a pass. Widths are in elements per token. */
+static unsigned parts_of(const struct model *model, int stage)
+{
+  return model->architecture->stage[model->stage[stage].part].parts;
+}
+
+/* Sizes of a pass of some parts of a block. Widths are in elements per token. */
 struct sizes {
   const struct model *model;
+  unsigned parts;
   int64_t R;
   int64_t C, heads, keys, qkv, F; /* HD, KD, HD + 2KD */
   int64_t up;                     /* of what is computed from norm 2: 2F with a gate, else F */
   size_t element;                 /* bytes of an activation */
 };
 
-static struct sizes sizes_of(const struct model *model, struct model_shape s)
+static struct sizes sizes_of(const struct model *model, unsigned parts, struct model_shape s)
 {
   const struct model_config *c = &model->config;
   int64_t heads = c->heads * c->head_width, keys = c->kv_heads * c->head_width;
   return (struct sizes){.model = model,
+                        .parts = parts,
                         .R = shape_rows(s),
                         .C = c->width,
                         .heads = heads,
@@ -55,25 +62,65 @@ static struct sizes sizes_of(const struct model *model, struct model_shape s)
                         .element = dtype_size(c->compute)};
 }
 
+/* The parameter that a row of a block describes, in one of the block's units; -1: none. */
+static int block_param(const struct model *model, int unit, int row)
+{
+  const struct architecture *architecture = model->architecture;
+  const int first = model->unit[unit].row;
+  return row < first
+             ? -1
+             : unit_param(architecture->family->block + first, architecture->features, row - first);
+}
+
+static enum block_part part_of_row(int row)
+{
+  return row < NORM_2 ? ATTENTION : FEED_FORWARD;
+}
+
+/* The unit of stages [stage, end). */
+static enum status create_block_unit(const struct unit_description *block, struct model *model,
+                                     int stage, int end)
+{
+  const struct model_stage *first = &model->stage[stage];
+  const bool whole = first->part == 0 && model->stage[end].part == 0;
+  struct unit_description own = *block;
+  struct model_unit *const unit = &model->unit[first->unit];
+  unsigned parts = 0;
+  char name[32], prefix[64];
+  for (int s = stage; s < end; s++)
+    parts |= parts_of(model, s);
+  const int begin = parts & ATTENTION ? 0 : NORM_2;
+  own.row += begin;
+  own.rows = (parts & FEED_FORWARD ? BLOCK_ROWS : NORM_2) - begin;
+  snprintf(name, sizeof name, "h.%d", first->block);
+  snprintf(prefix, sizeof prefix, "%s%d.", model->architecture->family->block_prefix, first->block);
+  const enum status status = unit_create(&own, whole ? name : first->name, prefix, unit);
+  unit->block = first->block;
+  unit->row = begin;
+  for (int s = stage; s < end && !status; s++)
+    for (int row = begin; row < begin + own.rows; row++) {
+      const int p = block_param(model, first->unit, row);
+      if (p >= 0 && parts_of(model, s) & part_of_row(row))
+        unit->param[p].part = model->stage[s].part;
+    }
+  return status;
+}
+
 static enum status create_units(const struct unit_description *block, struct model *model)
 {
   const struct family *family = model->architecture->family;
   struct unit_description root = *block, head = *block;
   model->blocks = (int)model->config.layers;
-  model->block_units = family->block_units;
-  model->head = model->config.tied ? 0 : model_unit_of(model, model->blocks);
-  model->units = model_unit_of(model, model->blocks) + !model->config.tied;
+  enum status status = stages_create(model, model->architecture->stage);
   root.row = family->root;
   root.rows = model->head ? ROOT_NORM : ROOT_ROWS;
   head.row = family->head;
   head.rows = HEAD_ROWS;
-  enum status status = mem_new(MEM_META, model->units, &model->unit)
-                           ?: unit_create(&root, "root", "", &model->unit[0]);
-  for (int b = 0; b < model->blocks && !status; b++) {
-    char name[32], prefix[64];
-    snprintf(name, sizeof name, "h.%d", b);
-    snprintf(prefix, sizeof prefix, "%s%d.", family->block_prefix, b);
-    status = unit_create(block, name, prefix, &model->unit[model_unit_of(model, b)]);
+  status = status ?: unit_create(&root, "root", "", &model->unit[0]);
+  for (int s = 1, end; model->stage[s].kind == STAGE_BLOCK && !status; s = end) {
+    for (end = s + 1; !model->stage[end - 1].last;)
+      end++;
+    status = create_block_unit(block, model, s, end);
   }
   if (!status && model->head)
     status = unit_create(&head, "head", "", &model->unit[model->head]);
@@ -94,7 +141,7 @@ static enum status create_frequencies(struct model *model)
 enum status decoder_create(struct model *model)
 {
   const struct model_config *c = &model->config;
-  const struct sizes n = sizes_of(model, (struct model_shape){0});
+  const struct sizes n = sizes_of(model, BLOCK_PARTS, (struct model_shape){0});
   const int64_t size[DIMS] = {
       [DIM_C] = n.C,           [DIM_HD] = n.heads, [DIM_KD] = n.keys,    [DIM_QKV] = n.qkv,
       [DIM_D] = c->head_width, [DIM_F] = n.F,      [DIM_T] = c->context, [DIM_V] = c->vocab};
@@ -112,7 +159,7 @@ struct saved {
   void *qkv;        /* [R, N] */
   void *attended;   /* [R, HD] */
   float *lse;       /* [B, H, T] */
-  void *middle;     /* [R, C] the residual stream after attention */
+  void *middle;     /* [R, C] the residual stream after attention; kept if both parts are there */
   void *up;         /* [R, 2F] gate and up; [R, F] pre-activation of GELU */
   void *activation; /* [R, F] of GELU */
   struct {
@@ -122,17 +169,27 @@ struct saved {
 
 static struct saved lay_saved(struct carve *from, const struct sizes *n)
 {
-  struct saved saved;
-  saved.qkv = carve(from, n->R, n->qkv, n->element);
-  saved.attended = carve(from, n->R, n->heads, n->element);
-  saved.lse = carve(from, n->R, n->model->config.heads, sizeof(float));
-  saved.middle = carve(from, n->R, n->C, n->element);
-  saved.up = carve(from, n->R, n->up, n->element);
-  saved.activation = has(n->model, FEATURE_SWIGLU) ? NULL : carve(from, n->R, n->F, n->element);
-  saved.t.qkv = narrow_carve(from, n->model, n->R, FUSED_MOST);
-  saved.t.projection = narrow_carve(from, n->model, n->R, 1);
-  saved.t.up = narrow_carve(from, n->model, n->R, 2);
-  saved.t.down = narrow_carve(from, n->model, n->R, 1);
+  const bool attends = n->parts & ATTENTION, feeds = n->parts & FEED_FORWARD;
+  struct saved saved = {0};
+  if (attends) {
+    saved.qkv = carve(from, n->R, n->qkv, n->element);
+    saved.attended = carve(from, n->R, n->heads, n->element);
+    saved.lse = carve(from, n->R, n->model->config.heads, sizeof(float));
+  }
+  if (attends && feeds)
+    saved.middle = carve(from, n->R, n->C, n->element);
+  if (feeds) {
+    saved.up = carve(from, n->R, n->up, n->element);
+    saved.activation = has(n->model, FEATURE_SWIGLU) ? NULL : carve(from, n->R, n->F, n->element);
+  }
+  if (attends) {
+    saved.t.qkv = narrow_carve(from, n->model, n->R, FUSED_MOST);
+    saved.t.projection = narrow_carve(from, n->model, n->R, 1);
+  }
+  if (feeds) {
+    saved.t.up = narrow_carve(from, n->model, n->R, 2);
+    saved.t.down = narrow_carve(from, n->model, n->R, 1);
+  }
   return saved;
 }
 
@@ -318,7 +375,7 @@ static struct backward_work lay_backward(struct carve *from, const struct sizes 
 }
 
 /* The layout of attention's heads in the saved values. */
-static struct attention attention_of(const struct sizes *n, int unit, struct model_shape s,
+static struct attention attention_of(const struct sizes *n, int block, struct model_shape s,
                                      const struct saved *saved, const struct turned *turned,
                                      const int32_t *first, void *work)
 {
@@ -331,8 +388,7 @@ static struct attention attention_of(const struct sizes *n, int unit, struct mod
                             .heads = c->heads,
                             .kv_heads = c->kv_heads,
                             .head_width = c->head_width,
-                            .window =
-                                model_block_of(n->model, unit) >= c->window_from ? c->window : 0,
+                            .window = block >= c->window_from ? c->window : 0,
                             .q = qk,
                             .k = element_at(qk, n->heads, c->compute),
                             .v = element_at(saved->qkv, n->heads + n->keys, c->compute),
@@ -346,9 +402,9 @@ static struct attention attention_of(const struct sizes *n, int unit, struct mod
                             .work = work};
 }
 
-static size_t saved_bytes(const struct model *model, struct model_shape s)
+static size_t saved_bytes(const struct model *model, int stage, struct model_shape s)
 {
-  const struct sizes n = sizes_of(model, s);
+  const struct sizes n = sizes_of(model, parts_of(model, stage), s);
   struct carve total = {0};
   lay_saved(&total, &n);
   return total.used;
@@ -363,9 +419,8 @@ static size_t attention_scratch(const struct sizes *n, const struct device_model
             step = n->model->config.window && blocks > 1 ? blocks - 1 : blocks;
   size_t most = 0;
   for (int block = 0; block < blocks; block += step) {
-    const int unit = model_unit_of(n->model, block);
     struct attention op =
-        attention_of(n, unit, s, &(struct saved){0}, &(struct turned){0}, NULL, NULL);
+        attention_of(n, block, s, &(struct saved){0}, &(struct turned){0}, NULL, NULL);
     op.backward = backward;
     most = more_bytes(most, decode ? cache_scratch(n->model, device, op, threads)
                                    : device->attention_workspace(device, &op, threads));
@@ -386,12 +441,13 @@ static size_t backward_scratch(const struct sizes *n, const struct device_model 
 }
 
 /* The data that a block keeps if they have no room of their own, the space of a pass, and the
- * workspace that the device asks for. Norms of blocks equal the head's. */
+ * workspace that the device asks for. A stage needs no more than the block. Norms of blocks equal
+ * the head's. */
 static size_t work_bytes(const struct model *model, const struct device_model *device,
                          struct model_shape s, enum model_work what, int threads)
 {
   const struct head head = head_bind(model, (struct model_params){0}, NULL);
-  const struct sizes n = sizes_of(model, s);
+  const struct sizes n = sizes_of(model, BLOCK_PARTS, s);
   const bool backward = what == WORK_BACKWARD;
   struct carve total = {0};
   size_t scratch = 0;
@@ -399,9 +455,11 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
       what == WORK_LOGITS)
     return head_work_bytes(&head, device, s, what);
   if (backward)
-    for (int u = 0; u < model->blocks; u++) {
+    for (int u = 0; u < model->units; u++) {
       struct carve block = {0};
-      lay_backward(&block, &n, model->unit[model_unit_of(model, u)].fp8);
+      if (model->unit[u].block < 0)
+        continue;
+      lay_backward(&block, &n, model->unit[u].fp8);
       carve_beyond(&total, &block);
     }
   else if (what != WORK_FORWARD_SAVED)
@@ -424,22 +482,33 @@ static double pairs(struct model_shape s, double window)
 }
 
 /* The mean over the blocks, of which some may have a window. */
-static double attention_flops(const struct model *model, struct model_shape s)
+static double attention_flops(const struct model *model, int stage, struct model_shape s)
 {
+  const struct sizes n = sizes_of(model, parts_of(model, stage), s);
   const struct model_config *c = &model->config;
   double B = (double)s.B, L = (double)c->layers, open = (double)c->window_from;
   double seen = (open * pairs(s, 0) + (L - open) * pairs(s, (double)c->window)) / L;
-  return 4 * B * seen * (double)sizes_of(model, s).heads; /* q k^T and p v */
+  return n.parts & ATTENTION ? 4 * B * seen * (double)n.heads : 0; /* q k^T and p v */
 }
 
-static double block_flops(const struct model *model, struct model_shape s)
+static double block_flops(const struct model *model, int stage, struct model_shape s)
 {
-  const struct sizes n = sizes_of(model, s);
-  double B = (double)s.B, T = (double)s.T, L = (double)model->config.layers;
-  double adapters = model->lora_rank > 0 ? (double)(model->parameters - model->frozen) / L : 0;
-  double projections =
-      2 * B * T * ((double)n.C * (double)(n.qkv + n.heads + n.up + n.F) + adapters);
-  return projections + attention_flops(model, s);
+  const struct sizes n = sizes_of(model, parts_of(model, stage), s);
+  const struct model_unit *unit = &model->unit[model->stage[stage].unit];
+  const int64_t width =
+      (n.parts & ATTENTION ? n.qkv + n.heads : 0) + (n.parts & FEED_FORWARD ? n.up + n.F : 0);
+  int64_t adapters = 0;
+  for (int p = 0; p < unit->params; p++)
+    if (unit->param[p].kind == PARAM_ADAPTER && model_stage_has(model, stage, p))
+      adapters += unit->layout.elements[p];
+  double B = (double)s.B, T = (double)s.T;
+  double projections = 2 * B * T * ((double)n.C * (double)width + (double)adapters);
+  return projections + attention_flops(model, stage, s);
+}
+
+static size_t stage_cache_bytes(const struct model *model, int stage, int64_t B, int64_t capacity)
+{
+  return parts_of(model, stage) & ATTENTION ? cache_bytes(model, B, capacity) : 0;
 }
 
 struct block {
@@ -447,32 +516,39 @@ struct block {
   struct layer qkv, projection, up, down; /* up: with the gate before it, if there is one */
 };
 
+/* The pieces of the stage's parts. */
 static struct block bind_block(const struct model_call *call, const struct saved *saved)
 {
-  const struct architecture *architecture = call->model->architecture;
-  const struct flat flat = flat_of(call->model, call->unit, call->params, call->grads);
+  const struct model *model = call->model;
+  const int unit = model->stage[call->stage].unit;
+  const unsigned parts = parts_of(model, call->stage);
+  const struct flat flat = flat_of(model, unit, call->params, call->grads);
+  struct block block = {0};
   int at[BLOCK_ROWS];
   for (int row = 0; row < BLOCK_ROWS; row++)
-    at[row] = unit_param(architecture->family->block, architecture->features, row);
-  const int parts = at[K_WEIGHT] < 0 ? 1 : 3;
-  return (struct block){.norm_1 = norm_bind(&flat, at[NORM_1], at[NORM_1_BIAS]),
-                        .qkv = layer_bind(&flat, parts, &at[Q_WEIGHT],
-                                          at[Q_BIAS] < 0 ? NULL : &at[Q_BIAS], saved->t.qkv),
-                        .q_norm = norm_bind(&flat, at[Q_NORM], -1),
-                        .k_norm = norm_bind(&flat, at[K_NORM], -1),
-                        .projection = layer_bind(&flat, 1, &at[PROJECTION], &at[PROJECTION_BIAS],
-                                                 saved->t.projection),
-                        .norm_2 = norm_bind(&flat, at[NORM_2], at[NORM_2_BIAS]),
-                        .up = at[GATE] < 0
-                                  ? layer_bind(&flat, 1, &at[UP], &at[UP_BIAS], saved->t.up)
-                                  : layer_bind(&flat, 2, &at[GATE], NULL, saved->t.up),
-                        .down = layer_bind(&flat, 1, &at[DOWN], &at[DOWN_BIAS], saved->t.down)};
+    at[row] = block_param(model, unit, row);
+  if (parts & ATTENTION) {
+    block.norm_1 = norm_bind(&flat, at[NORM_1], at[NORM_1_BIAS]);
+    block.qkv = layer_bind(&flat, at[K_WEIGHT] < 0 ? 1 : 3, &at[Q_WEIGHT],
+                           at[Q_BIAS] < 0 ? NULL : &at[Q_BIAS], saved->t.qkv);
+    block.q_norm = norm_bind(&flat, at[Q_NORM], -1);
+    block.k_norm = norm_bind(&flat, at[K_NORM], -1);
+    block.projection =
+        layer_bind(&flat, 1, &at[PROJECTION], &at[PROJECTION_BIAS], saved->t.projection);
+  }
+  if (parts & FEED_FORWARD) {
+    block.norm_2 = norm_bind(&flat, at[NORM_2], at[NORM_2_BIAS]);
+    block.up = at[GATE] < 0 ? layer_bind(&flat, 1, &at[UP], &at[UP_BIAS], saved->t.up)
+                            : layer_bind(&flat, 2, &at[GATE], NULL, saved->t.up);
+    block.down = layer_bind(&flat, 1, &at[DOWN], &at[DOWN_BIAS], saved->t.down);
+  }
+  return block;
 }
 
-/* One call's block. */
+/* One call's stage. */
 struct run {
   const struct model *model;
-  int unit;
+  const struct model_unit *unit;
   const int32_t *positions;
   struct pass pass;
   struct sizes n;
@@ -480,14 +556,17 @@ struct run {
   struct saved saved;
 };
 
-/* `status` lives as long as the call. `from` holds the values that the block keeps. */
+/* `status` lives as long as the call. `from` holds the values that the stage keeps. A stage without
+ * attention reads the middle of the stream. */
 static struct run start_run(const struct model_call *call, enum status *status, struct carve *from)
 {
   const struct model *model = call->model;
-  const struct sizes n = sizes_of(model, call->shape);
-  const struct saved saved = lay_saved(from, &n);
+  const struct sizes n = sizes_of(model, parts_of(model, call->stage), call->shape);
+  struct saved saved = lay_saved(from, &n);
+  if (!(n.parts & ATTENTION))
+    saved.middle = (void *)call->x_in;
   return (struct run){.model = model,
-                      .unit = call->unit,
+                      .unit = &model->unit[model->stage[call->stage].unit],
                       .positions = call->batch.positions,
                       .pass = {.lane = call->lane,
                                .status = status,
@@ -505,7 +584,7 @@ static struct pass pass_of(const struct run *run, struct fp8_room room)
 {
   struct pass pass = run->pass;
   pass.fp8 = room;
-  pass.fp8.use = run->model->unit[run->unit].fp8;
+  pass.fp8.use = run->unit->fp8;
   return pass;
 }
 
@@ -561,17 +640,19 @@ static void turn_heads(const struct run *run, int64_t past, const struct turned 
          turned->qk ? turned->qk : run->saved.qkv);
 }
 
-/* x_out = middle + down(activation(up(norm_2(middle)))), from w->y = norm_2(middle). */
-static void forward_mlp(const struct run *run, const struct forward_work *w, void *x_out)
+/* x_out = middle + down(activation(up(norm_2(middle)))). The middle is x, or with a branch x +
+ * branch. */
+static void forward_mlp(const struct run *run, const struct forward_work *w, const void *x,
+                        const void *branch, void *x_out)
 {
   const struct pass *pass = &run->pass;
   const struct block *block = &run->block;
   const struct saved *saved = &run->saved;
   const struct fp8_operand codes = pass->fp8.a;
   const bool wanted = x_out || layer_adapts(&block->down); /* for down's t */
-  void *activation = saved->activation;
-  layer_forward(pass, &block->up, coded(pass, &block->up, w->y), NULL,
-                activation ? saved->up : NULL, activation ?: saved->up);
+  void *activation = saved->activation, *const y = coded(pass, &block->up, w->y);
+  norm_forward(pass, &block->norm_2, x, branch, saved->middle, y, w->norm);
+  layer_forward(pass, &block->up, y, NULL, activation ? saved->up : NULL, activation ?: saved->up);
   if (!activation && wanted) {
     activation = coded(pass, &block->down, w->activation);
     if (activation)
@@ -585,31 +666,43 @@ static void forward_mlp(const struct run *run, const struct forward_work *w, voi
     layer_narrow(pass, &block->down, activation);
 }
 
-static enum status block_forward(const struct model_call *call)
+/* w->branch = the output of attention. */
+static void forward_attention(const struct run *run, const struct forward_work *w,
+                              const struct model_call *call)
 {
   const struct model_cache *cache = call->cache;
+  const struct pass *pass = &run->pass;
+  const struct block *block = &run->block;
+  struct attention attention = attention_of(&run->n, run->unit->block, call->shape, &run->saved,
+                                            &w->turned, call->batch.first, w->scratch);
+  void *const y = coded(pass, &block->qkv, w->y);
+  norm_forward(pass, &block->norm_1, call->x_in, NULL, NULL, y, w->norm);
+  layer_forward(pass, &block->qkv, y, NULL, NULL, run->saved.qkv);
+  turn_heads(run, cache ? cache->past : 0, &w->turned);
+  if (cache)
+    cache_append(pass, cache, &attention);
+  PASS_RUN(pass, attention, &attention);
+  if (call->x_out || run->n.parts & FEED_FORWARD)
+    layer_forward(pass, &block->projection, run->saved.attended, NULL, NULL, w->branch);
+  else
+    layer_narrow(pass, &block->projection, run->saved.attended);
+}
+
+static enum status block_forward(const struct model_call *call)
+{
   struct carve room = {.base = call->work}, keep = {.base = call->saved};
   enum status status = STATUS_OK;
   struct run run = start_run(call, &status, call->saved ? &keep : &room);
   struct forward_work w = lay_forward(&room, &run.n);
-  struct attention attention = attention_of(&run.n, call->unit, call->shape, &run.saved, &w.turned,
-                                            call->batch.first, w.scratch);
-  if (!cache)
+  const bool attends = run.n.parts & ATTENTION;
+  if (!call->cache)
     run.pass = pass_of(&run, w.fp8);
-
-  const struct pass *pass = &run.pass;
-  const struct block *block = &run.block;
-  void *y = coded(pass, &block->qkv, w.y);
-  norm_forward(pass, &block->norm_1, call->x_in, NULL, NULL, y, w.norm);
-  layer_forward(pass, &block->qkv, y, NULL, NULL, run.saved.qkv);
-  turn_heads(&run, cache ? cache->past : 0, &w.turned);
-  if (cache)
-    cache_append(pass, cache, &attention);
-  PASS_RUN(pass, attention, &attention);
-  layer_forward(pass, &block->projection, run.saved.attended, NULL, NULL, w.branch);
-  y = coded(pass, &block->up, w.y);
-  norm_forward(pass, &block->norm_2, call->x_in, w.branch, run.saved.middle, y, w.norm);
-  forward_mlp(&run, &w, call->x_out);
+  if (attends)
+    forward_attention(&run, &w, call);
+  if (run.n.parts & FEED_FORWARD)
+    forward_mlp(&run, &w, call->x_in, attends ? w.branch : NULL, call->x_out);
+  else if (call->x_out)
+    PASS_RUN(&run.pass, add, run.n.R * run.n.C, call->x_in, w.branch, call->x_out);
   return status;
 }
 
@@ -746,39 +839,37 @@ static void backward_heads(const struct run *run, const struct attention *attent
 }
 
 /* d: gradient by the middle of the stream on entry, by the block's input on return. */
-static void backward_attention(const struct run *run, const struct attention *attention,
-                               const struct backward_work *w, const void *x_in, void *d)
+static void backward_attention(const struct run *run, const struct backward_work *w,
+                               const struct model_call *call, void *d)
 {
+  const struct attention attention =
+      attention_of(&run->n, run->unit->block, call->shape, &run->saved, &w->turned,
+                   call->batch.first, w->scratch);
   struct pass heads = pass_of(run, w->fp8_attention), *pass = &heads;
   const struct block *block = &run->block;
   layer_backward(pass, &block->projection, run->saved.attended, d, NULL, w->dattended);
-  backward_heads(run, attention, w);
+  backward_heads(run, &attention, w);
   fused_code(pass, &block->qkv.whole, w->dqkv);
-  norm_forward(pass, &block->norm_1, x_in, NULL, NULL, w->attention_y, w->norm);
+  norm_forward(pass, &block->norm_1, call->x_in, NULL, NULL, w->attention_y, w->norm);
   layer_backward_narrow(pass, &block->qkv, w->dqkv);
   layer_backward_params(pass, &block->qkv, w->attention_y, w->dqkv);
   layer_backward_input(pass, &block->qkv, w->dqkv, NULL, w->attention_y);
-  norm_backward(pass, &block->norm_1, w->attention_y, x_in, w->norm, true, d);
+  norm_backward(pass, &block->norm_1, w->attention_y, call->x_in, w->norm, true, d);
 }
 
 static enum status block_backward(const struct model_call *call)
 {
-  const struct model *model = call->model;
-  const struct model_unit *unit = &model->unit[call->unit];
   struct carve room = {.base = call->work}, keep = {.base = call->saved};
   enum status status = STATUS_OK;
   struct run run = start_run(call, &status, &keep);
-  struct backward_work w = lay_backward(&room, &run.n, unit->fp8);
-  const struct attention attention = attention_of(&run.n, call->unit, call->shape, &run.saved,
-                                                  &w.turned, call->batch.first, w.scratch);
+  struct backward_work w = lay_backward(&room, &run.n, run.unit->fp8);
   run.pass.dt = w.dt;
   if (!call->accumulate)
-    status = unit_zero_gaps(unit, call->lane, call->grads);
-  if (has(model, FEATURE_SWIGLU))
-    backward_mlp(&run, &w, call->d);
-  else
-    backward_mlp_gelu(&run, &w, call->d);
-  backward_attention(&run, &attention, &w, call->x_in, call->d);
+    status = unit_zero_gaps(run.model, call->stage, call->lane, call->grads);
+  if (run.n.parts & FEED_FORWARD)
+    (has(run.model, FEATURE_SWIGLU) ? backward_mlp : backward_mlp_gelu)(&run, &w, call->d);
+  if (run.n.parts & ATTENTION)
+    backward_attention(&run, &w, call, call->d);
   return status;
 }
 
@@ -793,4 +884,4 @@ const struct model_ops decoder_ops = {.saved_bytes = saved_bytes,
                                       .head_loss = head_loss,
                                       .head_logits = head_logits,
                                       .embed_backward = embedding_backward,
-                                      .cache_bytes = cache_bytes};
+                                      .cache_bytes = stage_cache_bytes};

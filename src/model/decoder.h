@@ -17,18 +17,20 @@ enum block_row {
   PROJECTION, PROJECTION_BIAS, NORM_2, NORM_2_BIAS, GATE, UP, UP_BIAS, DOWN, DOWN_BIAS, BLOCK_ROWS
 };
 /* clang-format on */
+/* Parts of a block, which read the rows up to PROJECTION_BIAS, and those from NORM_2 on. */
+enum block_part { ATTENTION = 1 << 0, FEED_FORWARD = 1 << 1, BLOCK_PARTS = 3 };
 
 /* Architectures with the same names of parameters. */
 struct family {
   const char *block_prefix; /* "model.layers." makes "model.layers.N.ROW" */
-  int block_units;
   struct unit_row root[ROOT_ROWS], head[HEAD_ROWS], block[BLOCK_ROWS];
 };
 
 struct architecture {
   const char *name;
   const struct family *family;
-  unsigned features; /* enum feature */
+  unsigned features;             /* enum feature */
+  const struct stage_row *stage; /* of a block */
 };
 /* STATUS_USAGE, with the list of names, if there is none. */
 enum status architecture_find(const char *name, const struct architecture **out);

@@ -21,7 +21,7 @@ static int64_t end_of(const char *pattern, const char *end)
 
 static bool matches(const struct model *model, int unit, int n, char *const patterns[])
 {
-  const int block = model_block_of(model, unit);
+  const int block = model->unit[unit].block;
   for (int i = 0; i < n; i++)
     if (block < end_of(patterns[i], "first:") ||
         model->blocks - 1 - block < end_of(patterns[i], "last:") ||
@@ -32,13 +32,13 @@ static bool matches(const struct model *model, int unit, int n, char *const patt
 
 static enum status check_pattern(const struct model *model, char *const pattern[1])
 {
-  for (int block = 0; block < model->blocks; block++)
-    if (matches(model, model_unit_of(model, block), 1, pattern))
+  for (int u = 0; u < model->units; u++)
+    if (model->unit[u].block >= 0 && matches(model, u, 1, pattern))
       return STATUS_OK;
   return status_usage("run.fp8_except: no block of this model is named \"%s\"; blocks are \"%s\" "
                       "to \"%s\", and first:K and last:K are the K blocks at an end",
-                      *pattern, model->unit[model_unit_of(model, 0)].name,
-                      model->unit[model_last_unit(model)].name);
+                      *pattern, model->unit[model->stage[1].unit].name,
+                      model->unit[model->stage[model->stages - 2].unit].name);
 }
 
 /* Blocks of 128 x 128 must fill weights. */
@@ -62,7 +62,7 @@ enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *co
   for (int i = 0; i < n && !status; i++)
     status = check_pattern(model, &except[i]);
   for (int u = 0; u < model->units && !status; u++) {
-    if (model_block_of(model, u) < 0 || matches(model, u, n, except))
+    if (model->unit[u].block < 0 || matches(model, u, n, except))
       continue;
     model->unit[u].fp8 = model->fp8 = model->lora_rank > 0 ? FP8_PRODUCTS : use;
     status = check_unit(&model->unit[u]);
@@ -190,7 +190,7 @@ bool model_codes_frozen(const struct model *model, int unit)
   bool any = false;
   for (int p = 0; p < model->unit[unit].params; p++)
     any |= is_weight(model, unit, p) && model->unit[unit].param[p].frozen;
-  return any && model_block_of(model, unit) >= 0;
+  return any && model->unit[unit].block >= 0;
 }
 
 /* Elements of parameter p that a message holds next to its codes. */

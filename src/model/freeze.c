@@ -65,7 +65,7 @@ enum status model_freeze(struct model *model, int n, char *const patterns[], int
 
 static bool is_matrix(const struct model *model, int u, int p)
 {
-  return model_block_of(model, u) >= 0 && model->unit[u].param[p].kind == PARAM_WEIGHT;
+  return model->unit[u].block >= 0 && model->unit[u].param[p].kind == PARAM_WEIGHT;
 }
 
 static bool is_target(const struct model *model, const struct model_lora *lora, int u, int p)
@@ -117,7 +117,7 @@ static enum status describe_adapter(const struct model *model, const struct mode
   const bool transposed = model_is_transposed(model);
   const int64_t in = matrix->shape[transposed], width = matrix->shape[!transposed];
   const int stem = (int)(strrchr(matrix->name, '.') - matrix->name);
-  const struct model_param both = {.kind = PARAM_ADAPTER, .ndim = 2};
+  const struct model_param both = {.kind = PARAM_ADAPTER, .ndim = 2, .part = matrix->part};
   *a = *b = both;
   a->name = mem_printf("%.*s.lora_A.weight", stem, matrix->name);
   a->shape[0] = b->shape[1] = rank;
@@ -129,16 +129,30 @@ static enum status describe_adapter(const struct model *model, const struct mode
   return a->name && b->name ? STATUS_OK : STATUS_MEMORY;
 }
 
+/* Of a stage (part -1: of the unit), before adapters are added. */
+static int count_targets(const struct model *model, const struct model_lora *lora, int u, int part)
+{
+  const struct model_unit *unit = &model->unit[u];
+  int targets = 0;
+  for (int p = 0; p < unit->layout.params; p++)
+    targets += (part < 0 || unit->param[p].part == part) && is_target(model, lora, u, p);
+  return targets;
+}
+
+/* All A of a stage, then all B of it, then those of the next stage. */
 static enum status adapt_unit(struct model *model, const struct model_lora *lora, int u)
 {
   struct model_unit *unit = &model->unit[u];
   const int before = unit->params;
-  int at = before, targets = 0;
-  for (int p = 0; p < before; p++)
-    targets += is_target(model, lora, u, p);
-  enum status status = unit_grow(unit, 2 * targets);
+  int at = before, part = -1, targets = 0;
+  enum status status = unit_grow(unit, 2 * count_targets(model, lora, u, -1));
   for (int p = 0; p < before && !status; p++) {
     struct model_param *const param = &unit->param[p];
+    if (param->part > part) {
+      part = param->part;
+      at += targets;
+      targets = count_targets(model, lora, u, part);
+    }
     param->frozen = true;
     model->frozen += unit->layout.elements[p];
     if (!is_target(model, lora, u, p))

@@ -175,7 +175,7 @@ static enum status clear_rest(const struct model_call *call)
   const struct flat flat = flat_of(model, model->head, (struct model_params){0}, call->grads);
   const int positions = model->head ? -1 : root_param(model, ROOT_POSITIONS);
   void *dpositions = flat_grad(&flat, positions);
-  enum status status = unit_zero_gaps(unit, call->lane, call->grads);
+  enum status status = unit_zero_gaps(model, model->stages - 1, call->lane, call->grads);
   if (!status && dpositions)
     status = call->lane->device->ops->zero(
         call->lane, dpositions, (size_t)unit->layout.elements[positions] * GRADIENT_BYTES);

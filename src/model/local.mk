@@ -24,5 +24,6 @@ src_model_libmodel_a_SOURCES = \
 	src/model/model.h \
 	src/model/parts.c \
 	src/model/parts.h \
+	src/model/stage.c \
 	src/model/unit.c \
 	src/model/unit.h

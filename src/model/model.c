@@ -42,6 +42,7 @@ void model_destroy(struct model *model)
   for (int u = 0; u < model->units; u++)
     unit_free(&model->unit[u]);
   mem_free(model->unit);
+  mem_free(model->stage);
   mem_free(model->inv_freq);
   mem_free(model);
 }
@@ -69,12 +70,12 @@ size_t model_stream_bytes(const struct model *model, struct model_shape s)
   return stream.used;
 }
 
-double model_trained_share(const struct model *model, int unit)
+double model_trained_share(const struct model *model, int stage)
 {
-  const struct model_unit *u = &model->unit[unit];
+  const struct model_unit *u = &model->unit[model->stage[stage].unit];
   double all = 0, trained = 0;
   for (int p = 0; p < u->params; p++)
-    if (u->param[p].ndim > 1) {
+    if (u->param[p].ndim > 1 && model_stage_has(model, stage, p)) {
       all += (double)u->layout.elements[p];
       trained += u->param[p].frozen ? 0 : (double)u->layout.elements[p];
     }

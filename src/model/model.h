@@ -1,12 +1,14 @@
-/* Models as units and parameter tables, and the forward and backward pass of each unit over
+/* Models as units and parameter tables, and the forward and backward pass of each stage over
  * device.h. Knows nothing of sharding: a unit's parameters are one flat buffer, wherever it came
  * from.
  *
- * Unit 0 holds the embedding, the next ones are the decoder blocks. Final norm and head are in
- * unit 0 too if the head is tied to the embedding. An untied head has a unit of its own after the
- * blocks, so that the two matrices are never gathered at once. `head` is the unit. Legend: B
- * sequences, T tokens, C width, H heads, K key/value heads, D head width, F width of the
- * feed-forward part, V vocabulary; R = B * T rows. */
+ * A model is a list of stages: the embedding, the stages of each block, the head. A stage reads
+ * the residual stream as the stage before it wrote it, and the parameters of one unit. Unit 0 holds
+ * the embedding, the next ones are those of the blocks. Final norm and head are in unit 0 too if
+ * the head is tied to the embedding. An untied head has a unit of its own after the blocks, so that
+ * the two matrices are never gathered at once. `head` is the unit. Legend: B sequences, T tokens, C
+ * width, H heads, K key/value heads, D head width, F width of the feed-forward part, V vocabulary;
+ * R = B * T rows. */
 #pragma once
 
 #include <stdbool.h>
@@ -31,6 +33,7 @@ struct model_param {
   struct {
     int a, b;
   } adapter; /* of a matrix of a block: parameters of its unit; 0: it has none */
+  int part;  /* in a unit of a block: number of the stage of the block that computes with it */
 };
 
 /* Products of a block that are in fp8 (device/fp8.h). */
@@ -42,6 +45,8 @@ enum fp8_use {
 
 struct model_unit {
   char *name; /* "root", "h.0", "head" */
+  int block;  /* -1: it is of none */
+  int row;    /* of its first parameter among the rows of a block */
   int params;
   struct model_param *param;
   struct layout_unit layout; /* packed for model->ranks; where nothing is frozen, offsets are the
@@ -49,44 +54,47 @@ struct model_unit {
   enum fp8_use fp8;          /* by model_use_fp8() */
 };
 
+enum { MODEL_UNIT_STAGES = 4 }; /* the most of a unit */
+enum stage_kind { STAGE_NONE, STAGE_EMBED, STAGE_BLOCK, STAGE_HEAD };
+struct model_stage {
+  char name[24]; /* its unit's, or "h.0.attention" if the block has several */
+  enum stage_kind kind;
+  int unit;  /* whose parameters it reads */
+  int block; /* -1: it is of none */
+  int part;  /* its number in the block */
+  int nth;   /* its number among the stages of its unit */
+  bool last; /* of them. They are adjacent, except that a tied head is far from the embedding. */
+};
+
 struct architecture;
 struct model {
   const struct model_ops *ops;
   const struct architecture *architecture;
   struct model_config config; /* resolved: zeros replaced by their defaults */
-  int blocks, units;
-  int block_units; /* units per block, by the architecture's row */
-  int head;        /* unit of final norm and head: 0 or the last */
-  int ranks;       /* that the units' layouts are packed for */
+  int blocks, units, stages;
+  int head;  /* unit of final norm and head: 0 or the last */
+  int ranks; /* that the units' layouts are packed for */
   struct model_unit *unit;
-  int64_t parameters; /* elements, tied ones once */
-  int64_t frozen;     /* of them */
-  enum fp8_use fp8;   /* of some units, the others have nothing in fp8 */
-  int64_t lora_rank;  /* of all adapters; 0: there are none */
+  struct model_stage *stage; /* in the order of the forward pass */
+  int64_t parameters;        /* elements, tied ones once */
+  int64_t frozen;            /* of them */
+  enum fp8_use fp8;          /* of some units, the others have nothing in fp8 */
+  int64_t lora_rank;         /* of all adapters; 0: there are none */
   float lora_scale;
   float *inv_freq; /* [D / 2] rotary frequencies, scaled; NULL without rotary positions */
 };
 
-/* The first unit of a block, and the block of a unit (-1: it is of none). `blocks` has the unit
- * after the last block. Pure. Local. */
-static inline int model_unit_of(const struct model *model, int block)
+/* Whether a stage computes with parameter p of its unit. Pure. Local. */
+static inline bool model_stage_has(const struct model *model, int stage, int p)
 {
-  return 1 + block * model->block_units;
+  const struct model_stage *at = &model->stage[stage];
+  return at->kind != STAGE_BLOCK || model->unit[at->unit].param[p].part == at->part;
 }
-static inline int model_block_of(const struct model *model, int unit)
-{
-  return unit > 0 && unit < model_unit_of(model, model->blocks) ? (unit - 1) / model->block_units
-                                                                : -1;
-}
-/* The unit whose output a unit of a block reads, and that whose output the head reads. */
-static inline int model_unit_before(int unit)
-{
-  return unit - 1;
-}
-static inline int model_last_unit(const struct model *model)
-{
-  return model_unit_before(model_unit_of(model, model->blocks));
-}
+/* The part of its unit's gradient, packed as `layout`, that the backward pass of a stage writes.
+ * The parts of a unit's stages follow one another, and each has the elements before its parameters.
+ * A tied embedding and head have all of it. Pure. Local. */
+struct layout_range model_stage_trained(const struct model *model, int stage,
+                                        const struct layout_unit *layout);
 
 /* The shape of one micro-batch. */
 struct model_shape {
@@ -108,7 +116,7 @@ struct model_batch {
                          preferences; NULL: the loss is that of the targets */
 };
 
-/* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token
+/* Keys and values of one stage for generation: [B, capacity, 2, K, D], key and value of a token
  * side by side, of which the first `past` tokens are there. */
 struct model_cache {
   void *base;
@@ -121,8 +129,9 @@ struct model_params {
   const void *flat, *scales;
 };
 
-/* FORWARD suffices for every block_forward without a cache. FORWARD_SAVED, which is less, suffices
- * for calls with `saved`. DECODE: block_forward with a cache, of up to s.T tokens after any past.
+/* Of any stage. FORWARD suffices for every block_forward without a cache. FORWARD_SAVED, which is
+ * less, suffices for calls with `saved`. DECODE: block_forward with a cache, of up to s.T tokens
+ * after any past.
  */
 /* clang-format off */
 enum model_work {
@@ -135,9 +144,9 @@ enum model_work {
 struct model_call {
   const struct model *model;
   struct lane *lane;
-  int unit; /* of block passes */
+  int stage; /* of block passes */
   struct model_shape shape;
-  struct model_params params; /* of the pass's unit */
+  struct model_params params; /* of the stage's unit */
   const struct model_cache *cache;
   int64_t past, position;
   struct model_batch batch; /* only read */
@@ -154,22 +163,23 @@ struct model_call {
 
 /* The passes of all architectures. Pointers of parameters and gradients are the unit's flat buffer
  * (compute type, gradient type). The forward pass keeps `saved` for the backward pass, in addition
- * to the block's input. Outputs are `=` unless stated. Gradients are `accumulate ? += : =`, and `=`
- * also writes zero between the parameters. The bytes after layout.used belong to the caller. Sizes
+ * to the stage's input. Outputs are `=` unless stated. Gradients are `accumulate ? += : =`, and `=`
+ * also writes zero between the parameters. A stage of a block leaves the others' gradients alone
+ * (model_stage_trained()). The bytes after layout.used belong to the caller. Sizes
  * that overflow are SIZE_MAX. All Local, on `lane`. Gradients are added one sequence after the
  * other, so results are bitwise identical to one call per sequence. Frozen parameters have no
  * gradient: a unit's gradient buffer ends with its trained part (layout.trained), and is NULL if
  * the whole unit is frozen. */
 struct model_ops {
-  size_t (*saved_bytes)(const struct model *model, struct model_shape s);
+  size_t (*saved_bytes)(const struct model *model, int stage, struct model_shape s);
   size_t (*work_bytes)(const struct model *model, const struct device_model *device,
                        struct model_shape s, enum model_work what, int threads);
   /* floating-point operations (2 per multiply-add) in matrix products of one micro-batch: forward
-   * pass of one block, and of the head. The gradient by the input takes as many, and so do those
-   * of all weights (model_trained_share()). attention_flops: those of a block without weights,
-   * whose backward pass takes twice as many whatever is trained. */
-  double (*block_flops)(const struct model *model, struct model_shape s);
-  double (*attention_flops)(const struct model *model, struct model_shape s);
+   * pass of a stage of a block, and of the head. The gradient by the input takes as many, and so do
+   * those of all weights (model_trained_share()). attention_flops: those of a stage without
+   * weights, whose backward pass takes twice as many whatever is trained. */
+  double (*block_flops)(const struct model *model, int stage, struct model_shape s);
+  double (*attention_flops)(const struct model *model, int stage, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);
 
   /* x_out [R, C] = embedding of batch.tokens. Without batch.positions, the first token of each
@@ -179,7 +189,7 @@ struct model_ops {
    * backward pass reads them, too. If x_out is NULL, only `saved` is wanted (recompute). If saved
    * is NULL, nothing is kept (evaluation). The two must not be equal. cache NULL: training or
    * evaluation. Generation: T new tokens of each of B sequences, after the tokens in the cache of
-   * this block. The keys and values of the new tokens are added to the cache (cache_bytes(); past +
+   * this stage. The keys and values of the new tokens are added to the cache (cache_bytes(); past +
    * T <= capacity). Then x_out may differ in its last bits. */
   enum status (*block_forward)(const struct model_call *call);
   /* d [R, C] is the gradient by x_out on entry, by x_in on return. `saved` is only read. */
@@ -202,8 +212,8 @@ struct model_ops {
    * respect to the embedding's output */
   enum status (*embed_backward)(const struct model_call *call);
 
-  /* Bytes of a block's cache for `capacity` tokens per sequence. */
-  size_t (*cache_bytes)(const struct model *model, int64_t B, int64_t capacity);
+  /* Bytes of a stage's cache for `capacity` tokens per sequence; 0: it has no attention. */
+  size_t (*cache_bytes)(const struct model *model, int stage, int64_t B, int64_t capacity);
 };
 
 /* Packed for one rank, nothing frozen. Unknown arch: STATUS_USAGE listing the known ones.
@@ -288,8 +298,8 @@ void model_init_param(const struct model *model, uint64_t seed, int u, int p,
 
 size_t model_stream_bytes(const struct model *model, struct model_shape s); /* one [R, C] */
 
-/* The trained share of the elements of a unit's matrices. */
-double model_trained_share(const struct model *model, int unit);
+/* The trained share of the elements of a stage's matrices. */
+double model_trained_share(const struct model *model, int stage);
 
 /* Whether weight decay applies to parameter p of unit u, given the kinds that are exempt (bit 1 <<
  * kind). */

@@ -60,7 +60,7 @@ static enum status describe_params(const struct unit_description *description, c
 enum status unit_create(const struct unit_description *description, const char *name,
                         const char *prefix, struct model_unit *out)
 {
-  *out = (struct model_unit){.name = mem_strdup(name)};
+  *out = (struct model_unit){.name = mem_strdup(name), .block = -1};
   if (!out->name)
     return STATUS_MEMORY;
   int64_t *elements;
@@ -126,12 +126,13 @@ void unit_free(struct model_unit *unit)
   *unit = (struct model_unit){0};
 }
 
-enum status unit_zero_gaps(const struct model_unit *unit, struct lane *lane, void *grads)
+enum status unit_zero_gaps(const struct model *model, int stage, struct lane *lane, void *grads)
 {
-  int64_t end = 0;
+  const struct model_unit *unit = &model->unit[model->stage[stage].unit];
+  int64_t end = model_stage_trained(model, stage, &unit->layout).begin;
   enum status status = STATUS_OK;
   for (int p = 0; grads && p < unit->params && !status; p++) {
-    if (unit->param[p].frozen)
+    if (unit->param[p].frozen || !model_stage_has(model, stage, p))
       continue;
     const int64_t gap = unit->layout.offset[p] - end;
     if (gap > 0)

@@ -72,6 +72,17 @@ enum status unit_grow(struct model_unit *unit, int n);
 /* Packs again, according to the parameters' frozen flags. */
 enum status unit_pack(struct model_unit *unit, int ranks);
 
-/* Zero the gradient elements between the unit's trained parameters, which nothing else writes but
- * which are reduced and summed with them. grads may be NULL. */
-enum status unit_zero_gaps(const struct model_unit *unit, struct lane *lane, void *grads);
+/* Zero the gradient elements between the trained parameters of a stage, which nothing else writes
+ * but which are reduced and summed with them. grads may be NULL. */
+enum status unit_zero_gaps(const struct model *model, int stage, struct lane *lane, void *grads);
+
+/* A stage of a block. */
+struct stage_row {
+  const char *name; /* NULL: the block has no other */
+  unsigned parts;   /* that it computes, as the architecture names them; 0 ends the list */
+  bool shares;      /* the unit of the stage before it; else it has a unit of its own */
+};
+/* Lists the stages of a model of `blocks` equal blocks, and makes room for its units.
+ * STATUS_MEMORY.
+ */
+enum status stages_create(struct model *model, const struct stage_row *block);

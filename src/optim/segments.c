@@ -36,7 +36,7 @@ struct optim_settings optim_settings(const struct deck *deck)
 bool optim_is_matrix(const struct optim_ops *ops, const struct model *model, int unit, int p)
 {
   const struct model_param *param = &model->unit[unit].param[p];
-  const bool block = model_block_of(model, unit) >= 0;
+  const bool block = model->unit[unit].block >= 0;
   return ops->matrix && block && param->kind == PARAM_WEIGHT && param->ndim == 2 && !param->frozen;
 }
 

@@ -4,12 +4,12 @@
  * number of windows.
  *
  * Compute goes through `visits`, the uses of parameters in order. Per micro-batch these are the
- * root (embedding), the blocks forward, the head's unit (loss), and the blocks backward, down to
- * the lowest one whose gradient is needed. While visit v computes, the windows of visits v .. v +
- * prefetch are held, no others: prefetch + 1 at most. So a unit that is visited again within
- * prefetch + 1 visits keeps its window, which costs no window and saves a gather. An example is the
- * last block from forward over the loss to backward. A unit that is gathered once per step keeps
- * its window from its first to its last visit. */
+ * model's stages: the embedding, those of the blocks forward, the head (loss), and those of the
+ * blocks backward, down to the lowest one whose gradient is needed. While visit v computes, the
+ * windows of visits v .. v + prefetch are held, no others: prefetch + 1 at most. So a unit that is
+ * visited again within prefetch + 1 visits keeps its window, which costs no window and saves a
+ * gather. An example is the last block from forward over the loss to backward. A unit that is
+ * gathered once per step keeps its window from its first to its last visit. */
 #include "base/mem.h"
 #include "plan/builder.h"
 
@@ -156,9 +156,9 @@ static enum status pack_units(struct builder *b)
   if (trained == 0 && b->plan->input.mode == PLAN_TRAIN)
     return status_usage("train.freeze: all parameters are frozen, nothing is left to train");
   b->embeds = trains_embedding(b);
-  const int end = model_unit_of(b->model, b->model->blocks);
-  for (b->lowest = model_unit_of(b->model, 0);
-       !b->embeds && b->lowest < end && b->plan->unit[b->lowest].layout.trained == 0;)
+  const struct model_stage *stage = b->model->stage;
+  for (b->lowest = 1; !b->embeds && stage[b->lowest].kind == STAGE_BLOCK &&
+                      b->plan->unit[stage[b->lowest].unit].layout.trained == 0;)
     b->lowest++;
   return STATUS_OK;
 }
@@ -186,19 +186,22 @@ static int window_of_visit(struct builder *b, int *last_window, int v)
   return w;
 }
 
+static void add_visit(struct builder *b, enum op op, int stage, int micro)
+{
+  b->visit[b->visits++] = (struct visit){op, stage, b->model->stage[stage].unit, micro, -1};
+}
+
 static void list_visits(struct builder *b, int *last_window)
 {
-  enum plan_mode mode = b->plan->input.mode;
-  const int first = model_unit_of(b->model, 0), last = model_last_unit(b->model);
+  static const enum op evaluates[] = {[STAGE_EMBED] = OP_EMBED, OP_FORWARD, OP_LOSS},
+                       generates[] = {[STAGE_EMBED] = OP_EMBED, OP_DECODE, OP_LOGITS};
+  const enum plan_mode mode = b->plan->input.mode;
+  const struct model *model = b->model;
   for (int m = 0; m < b->micros; m++) {
-    b->visit[b->visits++] = (struct visit){OP_EMBED, 0, m, -1};
-    for (int u = first; u <= last; u++)
-      b->visit[b->visits++] =
-          (struct visit){mode == PLAN_GENERATE ? OP_DECODE : OP_FORWARD, u, m, -1};
-    b->visit[b->visits++] =
-        (struct visit){mode == PLAN_GENERATE ? OP_LOGITS : OP_LOSS, b->model->head, m, -1};
-    for (int u = last; u >= b->lowest && mode == PLAN_TRAIN; u--)
-      b->visit[b->visits++] = (struct visit){OP_BACKWARD, u, m, -1};
+    for (int s = 0; s < model->stages; s++)
+      add_visit(b, (mode == PLAN_GENERATE ? generates : evaluates)[model->stage[s].kind], s, m);
+    for (int s = model->stages - 2; s >= b->lowest && mode == PLAN_TRAIN; s--)
+      add_visit(b, OP_BACKWARD, s, m);
   }
   for (int u = 0; u < b->model->units; u++)
     last_window[u] = -1;
@@ -370,6 +373,14 @@ static struct plan_batch add_batch(struct builder *b)
   return batch;
 }
 
+static void add_cache(struct builder *b, int stage)
+{
+  struct stage_buffers *own = &b->stage[stage];
+  own->cache = build_persistent(b, "cache", b->model->stage[stage].unit, TIER_DEVICE, PURPOSE_CACHE,
+                                DTYPE_U8, own->cache_bytes);
+  build_name(b, own->cache, "cache", stage);
+}
+
 /* Parameters come first, so that all plans of a job have them at the same place. Residuals come
  * after gradients, because the plan of a warm-up has none. */
 static void add_storage(struct builder *b)
@@ -387,10 +398,9 @@ static void add_storage(struct builder *b)
     add_grads(b, u);
   for (int u = 0; u < units; u++)
     plan->unit[u].residual = add_residual(b, u);
-  for (int u = 0; u < units && plan->input.mode == PLAN_GENERATE; u++)
-    if (model_block_of(b->model, u) >= 0)
-      b->unit[u].cache =
-          build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
+  for (int s = 0; s < b->model->stages && plan->input.mode == PLAN_GENERATE; s++)
+    if (b->model->stage[s].kind == STAGE_BLOCK)
+      add_cache(b, s);
 
   for (int m = 0; m < b->micros; m++)
     plan->batch[m] = add_batch(b);
@@ -448,15 +458,18 @@ static void emit_gathers(struct builder *b, int v, int ahead)
   }
 }
 
-static int stream_of(struct builder *b, int u)
+static int stream_of(struct builder *b, int stage)
 {
-  return b->unit[u].x = build_stream(b, "x", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  const int x =
+      build_stream(b, "x", b->model->stage[stage].unit, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
+  return b->stage[stage].x = build_name(b, x, "x", stage);
 }
 
-static int saved_of(struct builder *b, int u)
+static int saved_of(struct builder *b, int stage)
 {
-  return b->unit[u].saved =
-             build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
+  const int saved = build_bytes(b, "saved", b->model->stage[stage].unit, TIER_DEVICE,
+                                PURPOSE_ACTIVATIONS, b->stage[stage].saved_bytes);
+  return b->stage[stage].saved = build_name(b, saved, "saved", stage);
 }
 
 /* Positions are rows of an embedding, or they rotate the heads of each block. */
@@ -468,31 +481,30 @@ static int positions_of(const struct builder *b, int m, bool rotate)
 static void emit_embed(struct builder *b, const struct visit *visit, int params)
 {
   const int m = visit->micro;
-  BUILD(b, OP_EMBED, 0, m, params, b->plan->batch[m].tokens, stream_of(b, 0),
+  BUILD(b, OP_EMBED, visit->stage, m, params, b->plan->batch[m].tokens, stream_of(b, visit->stage),
         positions_of(b, m, false));
 }
 
 static void emit_forward(struct builder *b, const struct visit *visit, int params)
 {
-  const int u = visit->unit, in = b->unit[model_unit_before(u)].x, out = stream_of(b, u);
-  const bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !build_recomputes(b, u);
+  const int s = visit->stage, in = b->stage[s - 1].x, out = stream_of(b, s);
+  const bool keeps = b->plan->input.mode == PLAN_TRAIN && s >= b->lowest && !build_recomputes(b, s);
   const int work = build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward);
-  b->unit[u].x_in = in; /* unless it is saved elsewhere */
-  BUILD(b, OP_FORWARD, u, visit->micro, params, in, out, work, keeps ? saved_of(b, u) : -1,
-        b->plan->unit[u].scales, positions_of(b, visit->micro, true),
+  b->stage[s].x_in = in; /* unless it is saved elsewhere */
+  BUILD(b, OP_FORWARD, s, visit->micro, params, in, out, work, keeps ? saved_of(b, s) : -1,
+        b->plan->unit[visit->unit].scales, positions_of(b, visit->micro, true),
         b->plan->batch[visit->micro].first);
 }
 
 static void emit_decode(struct builder *b, const struct visit *visit, int params)
 {
-  const int u = visit->unit, out = stream_of(b, u), work = build_work(b, b->size.work_decode);
-  BUILD(b, OP_DECODE, u, visit->micro, params, b->unit[model_unit_before(u)].x, out, work,
-        b->unit[u].cache);
+  const int s = visit->stage, out = stream_of(b, s), work = build_work(b, b->size.work_decode);
+  BUILD(b, OP_DECODE, s, visit->micro, params, b->stage[s - 1].x, out, work, b->stage[s].cache);
 }
 
 static void emit_logits(struct builder *b, const struct visit *visit, int params)
 {
-  BUILD(b, OP_LOGITS, visit->unit, visit->micro, params, b->unit[model_last_unit(b->model)].x,
+  BUILD(b, OP_LOGITS, visit->stage, visit->micro, params, b->stage[visit->stage - 1].x,
         build_work(b, b->size.work_loss), b->plan->logits);
 }
 
@@ -501,7 +513,7 @@ static void emit_loss(struct builder *b, const struct visit *visit, int params)
   const struct plan *plan = b->plan;
   const int work = build_work(b, b->size.work_loss);
   struct instr *loss =
-      BUILD(b, OP_LOSS, visit->unit, visit->micro, params, b->unit[model_last_unit(b->model)].x,
+      BUILD(b, OP_LOSS, visit->stage, visit->micro, params, b->stage[visit->stage - 1].x,
             plan->batch[visit->micro].targets, plan->loss, work);
   build_sum(loss, LOSS_SUM, plan->loss, visit->micro > 0);
   build_use(loss, LOSS_WEIGHTS, plan->batch[visit->micro].weights);
@@ -510,39 +522,36 @@ static void emit_loss(struct builder *b, const struct visit *visit, int params)
     return;
   b->d[visit->micro] = build_stream(b, "d", -1, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
   build_use(loss, LOSS_D, b->d[visit->micro]);
-  build_use_gradient(b, loss, LOSS_GRADS, visit->unit, visit->micro);
+  build_use_gradient(b, loss, LOSS_GRADS);
 }
 
 static void emit_recompute(struct builder *b, const struct visit *visit, int params)
 {
-  const int u = visit->unit, saved = saved_of(b, u),
+  const int s = visit->stage, saved = saved_of(b, s),
             work = build_work(b, b->size.work_forward_saved);
-  BUILD(b, OP_RECOMPUTE, u, visit->micro, params, b->unit[u].x_in, -1, work, saved,
-        b->plan->unit[u].scales, positions_of(b, visit->micro, true),
+  BUILD(b, OP_RECOMPUTE, s, visit->micro, params, b->stage[s].x_in, -1, work, saved,
+        b->plan->unit[visit->unit].scales, positions_of(b, visit->micro, true),
         b->plan->batch[visit->micro].first);
 }
 
 static void emit_backward(struct builder *b, const struct visit *visit, int params)
 {
-  const int u = visit->unit;
-  if (build_recomputes(b, u))
+  const int s = visit->stage;
+  if (build_recomputes(b, s))
     emit_recompute(b, visit, params);
   const int work = build_work(b, b->size.work_backward);
   struct instr *backward =
-      BUILD(b, OP_BACKWARD, u, visit->micro, params, b->unit[u].x_in, b->unit[u].saved,
-            b->d[visit->micro], work, -1, b->plan->unit[u].scales,
+      BUILD(b, OP_BACKWARD, s, visit->micro, params, b->stage[s].x_in, b->stage[s].saved,
+            b->d[visit->micro], work, -1, b->plan->unit[visit->unit].scales,
             positions_of(b, visit->micro, true), b->plan->batch[visit->micro].first);
-  build_use_gradient(b, backward, BACKWARD_GRADS, u, visit->micro);
+  build_use_gradient(b, backward, BACKWARD_GRADS);
 }
 
 static void emit_embed_backward(struct builder *b, int m)
 {
   struct instr *backward = BUILD(b, OP_EMBED_BACKWARD, 0, m, b->plan->batch[m].tokens, b->d[m], -1,
                                  positions_of(b, m, false));
-  if (b->model->head > 0)
-    build_use_gradient(b, backward, EMBED_BACKWARD_GRADS, 0, m);
-  else /* to what the head wrote */
-    build_sum(backward, EMBED_BACKWARD_GRADS, b->unit[0].dparams, true);
+  build_use_gradient(b, backward, EMBED_BACKWARD_GRADS);
 }
 
 /* Gathers of later visits run during a visit. Their memory must not become the memory of the
@@ -623,9 +632,9 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
     b->plan->buffer[b->head_gradient].last = b->plan->n - 1;
   b->head_gradient = -1;
   build_reduce_pending(b, m);
-  if (ready)
+  if (ready && b->model->stage[visit->stage].nth == 0)
     build_add_pending(b, u, m);
-  if (u == b->lowest)
+  if (visit->stage == b->lowest)
     end_walk(b, m, ready);
 }
 
@@ -667,11 +676,13 @@ static void alloc(struct builder *b)
       .received = {[0 ... MESH_AXES - 1] = -1}};
   /* clang-format on */
   const int units = b->model->units;
-  const int64_t micros = b->plan->input.shape.micros, visits = micros * 2 * units;
+  const int stages = b->model->stages;
+  const int64_t micros = b->plan->input.shape.micros, visits = micros * 2 * stages;
   b->status = mem_new(MEM_META, units, &b->plan->unit);
   b->status = b->status ?: mem_new(MEM_META, micros, &b->plan->batch);
   b->status = b->status ?: mem_new(MEM_META, micros, &b->d);
   b->status = b->status ?: mem_new(MEM_META, units, &b->unit);
+  b->status = b->status ?: mem_new(MEM_META, stages, &b->stage);
   b->status = b->status ?: mem_new(MEM_META, units, &b->pending);
   b->status = b->status ?: mem_new(MEM_META, visits, &b->visit);
   b->status = b->status ?: mem_new(MEM_META, visits, &b->window);
@@ -684,7 +695,7 @@ static void alloc(struct builder *b)
 static void build(struct builder *b)
 {
   choose(b);
-  b->status = pack_units(b);
+  b->status = build_measure(b) ?: pack_units(b);
   if (b->status)
     return;
   list_visits(b, b->pending); /* which is still empty: room for one number per unit */
@@ -699,7 +710,7 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
 {
   struct builder b = {.model = input->model, .staging = -1, .work = -1};
   b.head_gradient = b.messages = -1;
-  enum status status = build_check_input(input) ?: build_measure(input, &b.size);
+  enum status status = build_check_input(input);
   status = status ?: mem_new(MEM_META, 1, &b.plan);
   if (status)
     return status;
@@ -711,6 +722,7 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
     build(&b);
   mem_free(b.d);
   mem_free(b.unit);
+  mem_free(b.stage);
   mem_free(b.pending);
   mem_free(b.visit);
   mem_free(b.window);

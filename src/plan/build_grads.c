@@ -263,18 +263,35 @@ bool build_grads_whole(const struct builder *b, int u)
           (b->plan->input.strategy == STRATEGY_NO_SHARD && !b->plan->unit[u].policy.each_micro));
 }
 
-void build_use_gradient(struct builder *b, struct instr *instr, int k, int u, int m)
+static int part_of_stage(struct builder *b, int stage, int whole)
 {
+  const int u = b->model->stage[stage].unit;
+  const struct layout_unit *layout = &b->plan->unit[u].layout;
+  const struct layout_range part = model_stage_trained(b->model, stage, layout);
+  int *const own = &b->stage[stage].part;
+  if (build_length(part) == layout->trained)
+    return whole;
+  if (*own == 0 || b->plan->buffer[*own].parent != whole)
+    *own = build_name(b, build_view(b, "dparams", u, whole, part.begin, build_length(part)),
+                      "dparams", stage);
+  return *own;
+}
+
+void build_use_gradient(struct builder *b, struct instr *instr, int k)
+{
+  const int u = instr->unit;
+  const struct model_stage *stage = &b->model->stage[instr->stage];
   struct unit_buffers *unit = &b->unit[u];
   const bool whole = build_grads_whole(b, u),
-             fresh = m == 0 || (b->plan->unit[u].policy.each_micro && !whole);
+             fresh = instr->micro == 0 || (b->plan->unit[u].policy.each_micro && !whole),
+             after_head = stage->kind == STAGE_EMBED && !stage->last;
   if (unit->grads < 0)
     return;
-  if (fresh)
+  if (fresh && stage->last)
     unit->dparams = whole ? unit->grads
                           : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW,
                                             DTYPE_F32, b->plan->unit[u].layout.trained);
-  build_sum(instr, k, unit->dparams, !fresh);
+  build_sum(instr, k, part_of_stage(b, instr->stage, unit->dparams), !fresh || after_head);
 }
 
 void build_norm(struct builder *b, int u)

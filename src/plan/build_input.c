@@ -43,7 +43,7 @@ static enum status check_shapes(const struct plan_input *input)
 enum status plan_check_length(const struct plan_input *input)
 {
   const int64_t micros = input->shape.micros, units = input->model->units;
-  return micros <= MOST_VISITS / (2 * units)
+  return micros <= MOST_VISITS / (2 * input->model->stages)
              ? STATUS_OK
              : status_usage("a step of %lld micro-batches through %lld units is too long a plan: "
                             "raise data.micro_batch",
@@ -111,9 +111,24 @@ static enum status size_from(size_t bytes, int64_t *out)
   return STATUS_OK;
 }
 
-enum status build_measure(const struct plan_input *input, struct sizes *size)
+/* Of a stage of a block. */
+static enum status measure_stage(struct builder *b, int stage, struct model_shape s)
 {
+  const struct plan_input *input = &b->plan->input;
+  const struct model_ops *ops = b->model->ops;
+  struct stage_buffers *const own = &b->stage[stage];
+  const enum status status = size_from(ops->saved_bytes(b->model, stage, s), &own->saved_bytes);
+  return status || input->mode != PLAN_GENERATE
+             ? status
+             : size_from(ops->cache_bytes(b->model, stage, s.B, input->capacity),
+                         &own->cache_bytes);
+}
+
+enum status build_measure(struct builder *b)
+{
+  const struct plan_input *input = &b->plan->input;
   const struct model *model = input->model;
+  struct sizes *const size = &b->size;
   const struct model_shape s = {input->shape.micro_batch, input->shape.sequence};
   const bool generates = input->mode == PLAN_GENERATE;
   const struct {
@@ -135,12 +150,12 @@ enum status build_measure(const struct plan_input *input, struct sizes *size)
   status = status ?: layout_mul(s.B, model->config.vocab, &size->logits);
   status = status ?: layout_mul(size->logits, sizeof(float), &size->logits);
   status = status ?: size_from(model_stream_bytes(model, s), &size->x);
-  status = status ?: size_from(model->ops->saved_bytes(model, s), &size->saved);
   for (size_t w = 0; w < n && !status; w++)
     status =
         size_from(model->ops->work_bytes(model, input->device, s, works[w].what, input->threads),
                   works[w].size);
-  if (!status && generates)
-    status = size_from(model->ops->cache_bytes(model, s.B, input->capacity), &size->cache);
+  for (int t = 0; t < model->stages && !status; t++)
+    if (model->stage[t].kind == STAGE_BLOCK)
+      status = measure_stage(b, t, s);
   return status;
 }

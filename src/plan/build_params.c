@@ -30,7 +30,7 @@ void build_copy(struct builder *b, int u)
  * travel while the window that it is decoded into is still in use. */
 static int messages_of(struct builder *b, int u, int64_t bytes)
 {
-  const bool block = model_block_of(b->model, u) >= 0;
+  const bool block = b->model->unit[u].block >= 0;
   if (block && b->messages < 0)
     b->messages = build_bytes(b, "messages", -1, TIER_DEVICE, PURPOSE_STAGING, bytes);
   const int messages = !block || b->plan->buffer[b->messages].bytes != bytes

@@ -3,15 +3,22 @@
  * while a unit computes. */
 #include "plan/builder.h"
 
+/* The position of a stage in the backward pass of a micro-batch. */
+static int position_of(const struct builder *b, int stage)
+{
+  return b->model->stages - 1 - stage;
+}
+
 /* The unit whose gradient is complete at position `at` of a micro-batch, -1: none. The head is
- * first, then the blocks from the last one down, then the embedding. */
+ * first, then the stages of blocks from the last one down, then the embedding. */
 static int unit_at(const struct builder *b, int position)
 {
-  const int head = b->model->head, unit = model_unit_of(b->model, b->model->blocks) - position;
-  if (position == 0)
-    return head > 0 || !b->embeds ? head : -1;
-  if (unit > 0)
-    return unit >= b->lowest ? unit : -1;
+  const int s = position_of(b, position);
+  const struct model_stage *stage = &b->model->stage[s];
+  if (stage->kind == STAGE_HEAD)
+    return stage->unit > 0 || !b->embeds ? stage->unit : -1;
+  if (stage->kind == STAGE_BLOCK)
+    return s >= b->lowest && stage->nth == 0 ? stage->unit : -1;
   return b->embeds ? 0 : -1;
 }
 
@@ -50,7 +57,8 @@ static void fetch_residual(struct builder *b, int u, int micro)
  * takes, so the embedding, which is as large as many blocks, gets as many visits. */
 static int copy_visits(const struct builder *b, int u)
 {
-  const int64_t block = b->plan->unit[model_last_unit(b->model)].layout.trained;
+  const struct model *model = b->model;
+  const int64_t block = b->plan->unit[model->stage[model->stages - 2].unit].layout.trained;
   return block > 0 ? (int)((b->plan->unit[u].layout.trained + block - 1) / block) : 1;
 }
 
@@ -76,8 +84,7 @@ void build_fetch_residuals(struct builder *b, int v)
 {
   const struct visit *visit = &b->visit[v];
   const int micro = b->plan->unit[visit->unit].policy.each_micro ? visit->micro : -1,
-            last = model_unit_of(b->model, b->model->blocks),
-            position = visit->op == OP_LOSS ? 0 : last - visit->unit;
+            last = position_of(b, 0), position = position_of(b, visit->stage);
   b->visit_now = v;
   hold_residuals(b, v);
   if (!b->plan->unit[visit->unit].policy.each_micro && visit->micro < b->micros - 1)

@@ -36,14 +36,16 @@ enum status build_begin(struct builder *b)
   return status ? status : grow_instructions(b);
 }
 
+static void name_buffer(struct plan_buffer *buffer, const char *name, const char *of)
+{
+  snprintf(buffer->name, sizeof buffer->name, "%s%s%s", name, of ? "." : "", of ? of : "");
+}
+
 static int add_buffer(struct builder *b, const char *name, int unit, struct plan_buffer buffer)
 {
   struct plan *plan = b->plan;
   buffer.bytes = dtype_bytes(buffer.dtype, buffer.elements);
-  if (unit < 0)
-    snprintf(buffer.name, sizeof buffer.name, "%s", name);
-  else
-    snprintf(buffer.name, sizeof buffer.name, "%s.%s", name, b->model->unit[unit].name);
+  name_buffer(&buffer, name, unit < 0 ? NULL : b->model->unit[unit].name);
   b->status = b->status ?: grow_buffers(b);
   if (b->status)
     return 0;
@@ -126,6 +128,12 @@ int build_bytes(struct builder *b, const char *name, int of, enum plan_tier tier
   return build_transient(b, name, of, tier, purpose, DTYPE_U8, bytes);
 }
 
+int build_name(struct builder *b, int buffer, const char *name, int stage)
+{
+  name_buffer(&b->plan->buffer[buffer], name, b->model->stage[stage].name);
+  return buffer;
+}
+
 int build_outside(struct builder *b, const char *name, enum plan_tier tier,
                   enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
@@ -135,16 +143,20 @@ int build_outside(struct builder *b, const char *name, enum plan_tier tier,
   return buffer;
 }
 
-struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
+struct instr *build_emit(struct builder *b, enum op op, int of, int micro)
 {
   b->status = b->status ?: grow_instructions(b);
   struct instr *instr = b->status ? &b->scrap : &b->plan->instr[b->plan->n++];
   const struct op_row *row = &op_rows[op];
+  const int stage = row->stage ? of : -1, unit = row->stage ? b->model->stage[of].unit : of;
   const struct optim_settings *optim = &b->plan->input.optim;
   const struct unit_policy *policy = unit < 0 ? NULL : &b->plan->unit[unit].policy;
   struct attributes *attr = &instr->attr;
-  *instr = (struct instr){
-      .op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
+  *instr = (struct instr){.op = op,
+                          .unit = unit,
+                          .stage = stage,
+                          .micro = micro,
+                          .lane = plan_lane_of(b->plan, op, unit)};
   for (int k = 0; k < PLAN_MAX_USE; k++)
     instr->use[k].buffer = -1;
   attr->group = row->group;
@@ -187,10 +199,10 @@ void build_sum(struct instr *instr, int k, int buffer, bool adds)
   instr->use[k] = (struct plan_use){buffer, adds ? ACCESS_ADD : ACCESS_WRITE};
 }
 
-struct instr *build_instr(struct builder *b, enum op op, int unit, int micro, int n,
+struct instr *build_instr(struct builder *b, enum op op, int of, int micro, int n,
                           const int *buffers)
 {
-  struct instr *instr = build_emit(b, op, unit, micro);
+  struct instr *instr = build_emit(b, op, of, micro);
   for (int k = 0; k < n; k++)
     build_use(instr, k, buffers[k]);
   return instr;

@@ -7,10 +7,10 @@
 #include "plan/internal.h"
 #include "plan/ops.h"
 
-/* A use of a unit's parameters. */
+/* A use of a unit's parameters by a stage. */
 struct visit {
   enum op op;
-  int unit, micro, window;
+  int stage, unit, micro, window;
 };
 struct window {
   int unit, buffer;
@@ -18,8 +18,7 @@ struct window {
 };
 
 struct sizes {
-  int64_t x, saved, work_forward, work_forward_saved, work_backward, work_loss, logits, work_decode,
-      cache;
+  int64_t x, work_forward, work_forward_saved, work_backward, work_loss, logits, work_decode;
 };
 
 /* Buffers of a unit, -1: none. */
@@ -33,18 +32,23 @@ struct unit_buffers {
   int dparams; /* written by the backward pass: `grads`, or a whole gradient before its reduction */
   int sent[MESH_AXES], received[MESH_AXES]; /* messages in a staging buffer, by the slowest axis of
                                                their group */
-  int reduce_from;    /* first instruction that may reduce the current micro-batch's gradient */
-  int host_room_from; /* first instruction at which the host has room for it */
-  int direction;      /* of the update, of an optimizer of whole matrices */
-  int x, saved;       /* of the current micro-batch: output and activations */
-  int act;   /* of the current micro-batch: the block's input or activations in host memory, or on
-                NVMe after they were written */
-  int x_in;  /* of the current micro-batch: the block's input for its backward pass */
-  int cache; /* keys and values of generation */
+  int reduce_from;        /* first instruction that may reduce the current micro-batch's gradient */
+  int host_room_from;     /* first instruction at which the host has room for it */
+  int direction;          /* of the update, of an optimizer of whole matrices */
   int state[RULE_STATES]; /* copies, in host memory, of state on NVMe, for the current update */
   int residual, residual_host; /* copies of a residual in another tier, for the current ENCODE */
   bool scaled;                 /* SCALE has been added */
   int residual_until;          /* the visit until which `residual` is copied back; -1: none */
+};
+
+/* Buffers of a stage. All but the cache are those of the current micro-batch. */
+struct stage_buffers {
+  int x, saved; /* output and activations */
+  int act;      /* its input or activations in host memory, or on NVMe after they were written */
+  int x_in;     /* its input for its backward pass */
+  int part;     /* its part of its unit's dparams; 0: none yet */
+  int cache;    /* keys and values of generation */
+  int64_t saved_bytes, cache_bytes;
 };
 
 struct builder {
@@ -56,9 +60,10 @@ struct builder {
   bool host;   /* masters, moments and reduced gradients are in host memory, except for some units
                   (plan_is_on_host) */
   bool embeds; /* the embedding has a gradient */
-  int lowest; /* block at which the backward pass ends; one past the last block: no backward pass */
+  int lowest;  /* stage at which the backward pass ends; that of the head: no backward pass */
   struct sizes size;
   struct unit_buffers *unit;
+  struct stage_buffers *stage;
   struct visit *visit;
   struct window *window;
   int visits, windows, next_window;
@@ -114,17 +119,20 @@ int build_stream(struct builder *b, const char *name, int of, enum plan_tier tie
 /* A buffer whose contents only the model can read. */
 int build_bytes(struct builder *b, const char *name, int of, enum plan_tier tier,
                 enum plan_purpose purpose, int64_t bytes);
+/* Names a buffer after a stage. The buffer. */
+int build_name(struct builder *b, int buffer, const char *name, int stage);
 /* Keeps its bytes during the whole step, because it is loaded before its step or read from outside
  * after it. */
 int build_outside(struct builder *b, const char *name, enum plan_tier tier,
                   enum plan_purpose purpose, enum dtype dtype, int64_t elements);
-/* Appends an instruction without operands, with the attributes of its row. */
-struct instr *build_emit(struct builder *b, enum op op, int unit, int micro);
+/* Appends an instruction without operands, with the attributes of its row. It is of stage `of` if
+ * its row is of stages, and of unit `of` otherwise; -1: none. */
+struct instr *build_emit(struct builder *b, enum op op, int of, int micro);
 /* With operands 0 to n - 1, -1: absent. BUILD() evaluates them in any order. */
-struct instr *build_instr(struct builder *b, enum op op, int unit, int micro, int n,
+struct instr *build_instr(struct builder *b, enum op op, int of, int micro, int n,
                           const int *buffers);
-#define BUILD(b, op, unit, micro, ...)                                                             \
-  build_instr(b, op, unit, micro, sizeof(int[]){__VA_ARGS__} / sizeof(int),                        \
+#define BUILD(b, op, of, micro, ...)                                                               \
+  build_instr(b, op, of, micro, sizeof(int[]){__VA_ARGS__} / sizeof(int),                          \
               (const int[]){__VA_ARGS__})
 /* Operand k is `buffer`, with the access that the operation has there. */
 void build_use(struct instr *instr, int k, int buffer);
@@ -142,14 +150,15 @@ int build_scales(struct builder *b, int unit, int trained, int frozen);
 
 enum status build_check_input(
     const struct plan_input *input); /* STATUS_USAGE, STATUS_UNSUPPORTED */
-enum status build_measure(const struct plan_input *input,
-                          struct sizes *size); /* STATUS_USAGE: one is too large for 64 bits */
+/* b->size, and the bytes of b->stage. STATUS_USAGE: one is too large for 64 bits. */
+enum status build_measure(struct builder *b);
 
 /* ---- build_grads.c ---- */
 
-/* The gradient that the backward pass of micro-batch m writes for unit u, if any. The first one of
- * a sum writes, later ones add. */
-void build_use_gradient(struct builder *b, struct instr *instr, int k, int u, int m);
+/* The gradient that the backward pass of the instruction's stage writes, if any: operand k is its
+ * part of the gradient of its unit. The first one of a sum writes, later ones add. A tied embedding
+ * adds to what the head wrote. */
+void build_use_gradient(struct builder *b, struct instr *instr, int k);
 /* Whether backward passes write the whole gradient that UPDATE reads. */
 bool build_grads_whole(const struct builder *b, int u);
 /* The first function records that the gradient of a unit is complete, for micro-batch m or the
@@ -209,10 +218,10 @@ void build_coded_gather(struct builder *b, int u, int micro, int source, int who
 
 /* ---- build_acts.c ---- */
 
-bool build_recomputes(const struct builder *b,
-                      int u); /* the block's activations are computed again from its input */
-/* Before visit v: saves its block's input to the tier that keeps it. After visit v: saves its
- * block's activations. */
+/* Whether a stage's activations are computed again from its input. */
+bool build_recomputes(const struct builder *b, int stage);
+/* Before visit v: saves its stage's input to the tier that keeps it. After visit v: saves its
+ * stage's activations. */
 void build_save_act(struct builder *b, int v, bool input);
 /* Before visit v: fetches the data that later visits will need. */
 void build_fetch_acts(struct builder *b, int v);

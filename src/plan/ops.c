@@ -50,7 +50,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * this rank's parts of blocks. Parameters other than weights travel with them. */
     [OP_MEASURE] = {
         ROW("MEASURE", GATHER, NOTHING, "its weights would have no scales"),
-        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_measure,
+        .one = {UNIT_EACH, EACH_STEP, plan_gathers_codes}, .check = check_measure,
         .value = value_measure, .cost = cost_operands, .operand = {
         [MEASURE_TRAINED] = READS("trained", DEVICE, ANY, ANY, ANY, verify_has_trained),
         [MEASURE_FROZEN] = READS("frozen", DEVICE, ANY, ANY, ANY, verify_has_frozen),
@@ -68,7 +68,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * of this rank's trained part, which all GATHERs of the step then read. */
     [OP_SCALE] = {
         ROW("SCALE", GATHER, NOTHING, "its weights would have no scales"),
-        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_scale,
+        .one = {UNIT_EACH, EACH_STEP, plan_gathers_codes}, .check = check_scale,
         .value = value_scale, .cost = cost_operands, .operand = {
         [SCALE_SCALES] = CHANGES("scales", DEVICE, BYTES, SCALES, SCALES),
         [SCALE_TRAINED] = READS("trained", DEVICE, ANY, ANY, ANY, verify_keeps_codes),
@@ -109,7 +109,8 @@ const struct op_row op_rows[OP_COUNT] = {
     }},
     [OP_EMBED] = {
         ROW("EMBED", COMPUTE, NOTHING, "nothing would enter the first block"),
-        .params = true, .one = {UNIT_ROOT, EACH_MICRO}, .value = value_embed, .cost = cost_embed,
+        .stage = STAGE_EMBED,
+        .params = true, .one = {UNIT_EACH, EACH_MICRO}, .value = value_embed, .cost = cost_embed,
         .operand = {
         [EMBED_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [EMBED_TOKENS] = READS("tokens", OUTSIDE, TOKENS, ANY, ANY),
@@ -118,7 +119,8 @@ const struct op_row op_rows[OP_COUNT] = {
     }},
     [OP_FORWARD] = {
         ROW("FORWARD", COMPUTE, NOTHING, "nothing would pass through it"),
-        .fp8 = true, .params = true, .one = {UNIT_BLOCK, EACH_MICRO, verify_evaluates},
+        .stage = STAGE_BLOCK,
+        .fp8 = true, .params = true, .one = {UNIT_EACH, EACH_MICRO, verify_evaluates},
         .value = value_forward, .flops = flops_block, .cost = cost_flops, .operand = {
         [FORWARD_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [FORWARD_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
@@ -132,7 +134,8 @@ const struct op_row op_rows[OP_COUNT] = {
     /* The forward pass again, for the activations alone. */
     [OP_RECOMPUTE] = {
         ROW("RECOMPUTE", COMPUTE, NOTHING, "its activations would be gone"),
-        .fp8 = true, .params = true, .one = {UNIT_BLOCK, EACH_MICRO, verify_needs_recompute},
+        .stage = STAGE_BLOCK,
+        .fp8 = true, .params = true, .one = {UNIT_EACH, EACH_MICRO, verify_needs_recompute},
         .value = value_recompute, .flops = flops_block, .cost = cost_flops, .operand = {
         [FORWARD_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [FORWARD_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
@@ -146,7 +149,8 @@ const struct op_row op_rows[OP_COUNT] = {
      * first. With attr.beta the loss is that of pairs. */
     [OP_LOSS] = {
         ROW("LOSS", COMPUTE, NOTHING, "the loss would lack a part"),
-        .params = true, .one = {UNIT_HEAD, EACH_MICRO, verify_evaluates}, .value = value_loss,
+        .stage = STAGE_HEAD,
+        .params = true, .one = {UNIT_EACH, EACH_MICRO, verify_evaluates}, .value = value_loss,
         .flops = flops_loss, .cost = cost_flops, .operand = {
         [LOSS_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [LOSS_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
@@ -154,13 +158,14 @@ const struct op_row op_rows[OP_COUNT] = {
         [LOSS_SUM] = SUMS("loss", DEVICE, BYTES, ANY, LOSS),
         [LOSS_WORK] = WRITES("work", DEVICE, BYTES, ANY, ANY),
         [LOSS_D] = WRITES("d", DEVICE, COMPUTE, ANY, ANY, verify_trains),
-        [LOSS_GRADS] = SUMS("grads", DEVICE, GRADIENT, TRAINED, ANY, verify_learns),
+        [LOSS_GRADS] = SUMS("grads", DEVICE, GRADIENT, STAGE, ANY, verify_learns),
         [LOSS_WEIGHTS] = READS("weights", OUTSIDE, FP32, ANY, ANY, verify_has_weights),
         [LOSS_REFERENCE] = READS("reference", OUTSIDE, FP64, BATCH, ANY, verify_has_pairs),
     }},
     [OP_LOGITS] = {
         ROW("LOGITS", COMPUTE, NOTHING, "there would be no result"),
-        .params = true, .one = {UNIT_HEAD, EACH_MICRO, verify_generates}, .value = value_logits,
+        .stage = STAGE_HEAD,
+        .params = true, .one = {UNIT_EACH, EACH_MICRO, verify_generates}, .value = value_logits,
         .flops = flops_logits, .cost = cost_flops, .operand = {
         [LOGITS_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [LOGITS_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
@@ -170,7 +175,8 @@ const struct op_row op_rows[OP_COUNT] = {
     /* New tokens after those in the cache (PLAN_GENERATE). */
     [OP_DECODE] = {
         ROW("DECODE", COMPUTE, NOTHING, "nothing would pass through it"),
-        .params = true, .one = {UNIT_BLOCK, EACH_MICRO, verify_generates}, .check = check_decode,
+        .stage = STAGE_BLOCK,
+        .params = true, .one = {UNIT_EACH, EACH_MICRO, verify_generates}, .check = check_decode,
         .value = value_forward, .flops = flops_block, .cost = cost_flops, .operand = {
         [DECODE_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [DECODE_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
@@ -182,25 +188,27 @@ const struct op_row op_rows[OP_COUNT] = {
      * after it, layout.used to layout.trained. The same holds for LOSS and EMBED_BACKWARD. */
     [OP_BACKWARD] = {
         ROW("BACKWARD", COMPUTE, NOTHING, "its gradient would lack a part"),
-        .fp8 = true, .params = true, .one = {UNIT_BLOCK, EACH_MICRO, verify_needs_backward},
+        .stage = STAGE_BLOCK,
+        .fp8 = true, .params = true, .one = {UNIT_EACH, EACH_MICRO, verify_needs_backward},
         .value = value_backward, .flops = flops_backward, .cost = cost_flops, .operand = {
         [BACKWARD_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
         [BACKWARD_IN] = READS("in", DEVICE, COMPUTE, ANY, ANY),
         [BACKWARD_SAVED] = READS("saved", DEVICE, BYTES, ANY, ANY),
         [BACKWARD_D] = CHANGES("d", DEVICE, COMPUTE, ANY, ANY),
         [BACKWARD_WORK] = WRITES("work", DEVICE, BYTES, ANY, ANY),
-        [BACKWARD_GRADS] = SUMS("grads", DEVICE, GRADIENT, TRAINED, ANY, verify_learns),
+        [BACKWARD_GRADS] = SUMS("grads", DEVICE, GRADIENT, STAGE, ANY, verify_learns),
         [BACKWARD_SCALES] = READS("scales", DEVICE, BYTES, SCALES, SCALES, plan_gathers_codes),
         [BACKWARD_POSITIONS] = READS_POSITIONS,
         [BACKWARD_FIRST] = READS_FIRST,
     }},
     [OP_EMBED_BACKWARD] = {
         ROW("EMBED_BACKWARD", COMPUTE, NOTHING, "its gradient would lack a part"),
-        .one = {UNIT_ROOT, EACH_MICRO, verify_trains_embedding}, .value = value_embed_backward,
+        .stage = STAGE_EMBED,
+        .one = {UNIT_EACH, EACH_MICRO, verify_trains_embedding}, .value = value_embed_backward,
         .cost = cost_embed_backward, .operand = {
         [EMBED_BACKWARD_TOKENS] = READS("tokens", OUTSIDE, TOKENS, ANY, ANY),
         [EMBED_BACKWARD_D] = READS("d", DEVICE, COMPUTE, ANY, ANY),
-        [EMBED_BACKWARD_GRADS] = SUMS("grads", DEVICE, GRADIENT, TRAINED, ANY),
+        [EMBED_BACKWARD_GRADS] = SUMS("grads", DEVICE, GRADIENT, STAGE, ANY),
         [EMBED_BACKWARD_POSITIONS] = READS("positions", OUTSIDE, TOKENS, ANY, ANY,
             verify_embeds_positions),
     }},
@@ -392,19 +400,19 @@ const struct op_row op_rows[OP_COUNT] = {
      * activations. */
     [OP_SAVE_ACT] = {
         ROW("SAVE_ACT", D2H, COPY, "what its backward pass reads would be gone"),
-        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy,
+        .stage = STAGE_BLOCK, .due = due_kept_on_host, .value = value_kept, .cost = cost_copy,
         .operand = MOVES_ACT(DEVICE, HOST)},
     [OP_WRITE_ACT] = {
         ROW("WRITE_ACT", DISK, DISK, "what its backward pass reads would be gone"),
-        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk,
+        .stage = STAGE_BLOCK, .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk,
         .operand = MOVES_ACT(HOST, DISK)},
     [OP_READ_ACT] = {
         ROW("READ_ACT", DISK, DISK, "what its backward pass reads would not come back"),
-        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk,
+        .stage = STAGE_BLOCK, .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk,
         .operand = MOVES_ACT(DISK, HOST)},
     [OP_FETCH_ACT] = {
         ROW("FETCH_ACT", H2D, COPY, "what its backward pass reads would not come back"),
-        .due = due_kept_on_host, .value = value_kept, .cost = cost_copy,
+        .stage = STAGE_BLOCK, .due = due_kept_on_host, .value = value_kept, .cost = cost_copy,
         .operand = MOVES_ACT(HOST, DEVICE)},
     /* A gradient to the host: the reduced shard, or the whole unit. */
     [OP_FETCH_GRAD] = {

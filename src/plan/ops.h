@@ -52,6 +52,7 @@ enum operand_extent {
   EXTENT_MEMBERS, /* one for each member of the group */
   EXTENT_SCALES,  /* bytes, of a unit that is gathered in fp8 */
   EXTENT_BATCH,   /* one for each sequence of a micro-batch */
+  EXTENT_STAGE,   /* of the stage's part of its unit's gradient, at its place there */
   EXTENT_ONE
 };
 /* clang-format on */
@@ -95,14 +96,17 @@ enum op_collective {
 };
 /* clang-format on */
 
-struct tally;   /* the number of each operation that a unit has in a micro-batch: verify_counts.c */
+struct tally;   /* the number of each operation that a unit or a stage has in a micro-batch:
+                   verify_counts.c */
 struct verify;  /* an instruction that is verified: verify.h */
 struct pricing; /* an instruction and the rates by which it is priced: simulate.c */
 struct cost;    /* seconds and bytes: simulate.c */
 
-/* The units that need an operation, for each of their micro-batches or once per step. A gradient is
- * reduced, also over replicas, in each micro-batch or once per step. */
-enum due_unit { UNIT_ANY, UNIT_NONE, UNIT_ROOT, UNIT_BLOCK, UNIT_HEAD, UNIT_TRAINED };
+/* The units that need an operation, or the stages of the row's kind, for each of their
+ * micro-batches or once per step. A gradient is reduced, also over replicas, in each micro-batch or
+ * once per step.
+ */
+enum due_unit { UNIT_ANY, UNIT_NONE, UNIT_EACH, UNIT_TRAINED };
 enum due_when { EACH_MICRO, EACH_LATER_MICRO, EACH_STEP, WHEN_REDUCED, WHEN_REPLICAS_MEET };
 
 /* UNIT_ANY: any number. Otherwise one for each unit and time if `holds` returns true (NULL:
@@ -126,14 +130,15 @@ struct op_row {
   enum plan_part part;
   mesh_set group;
   enum op_collective collective;
-  int whole;         /* of a collective: the operand that consists of all ranks' parts */
-  bool coded;        /* gradients over ranks, sent as messages of attr.codec */
-  bool codes_params; /* parameters over ranks, sent as messages of attr.codec */
-  bool extra;        /* a collective that only some codecs need */
-  bool updates;      /* by the optimizer of attr */
-  bool in_place;     /* operands of one buffer family may overlap */
-  bool fp8;          /* multiplies with the weights of a block, which may be in fp8 */
-  bool params;       /* operand 0 is the unit's parameters, gathered */
+  int whole;             /* of a collective: the operand that consists of all ranks' parts */
+  bool coded;            /* gradients over ranks, sent as messages of attr.codec */
+  bool codes_params;     /* parameters over ranks, sent as messages of attr.codec */
+  bool extra;            /* a collective that only some codecs need */
+  bool updates;          /* by the optimizer of attr */
+  bool in_place;         /* operands of one buffer family may overlap */
+  bool fp8;              /* multiplies with the weights of a block, which may be in fp8 */
+  bool params;           /* operand 0 is the unit's parameters, gathered */
+  enum stage_kind stage; /* the stages that it is of; STAGE_NONE: it is of units, or of none */
   struct operand operand[PLAN_MAX_USE];
   struct due one;  /* at most one for a unit and micro-batch */
   op_due *due;     /* or any rule; NULL: `one` is the rule */

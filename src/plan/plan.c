@@ -191,8 +191,9 @@ uint64_t plan_collective_hash(const struct plan *plan)
                       reads_others ? plan->buffer[instr->use[SUM_SHARED_SENT].buffer].offset : 0;
     /* clang-format off */
     const int64_t word[] = {
-        instr->op, instr->unit, plan_instr_ranks(plan, instr), bytes, attr->group, attr->blocks,
-        attr->optimizer, attr->stochastic, attr->fp8, (int64_t)attr->seed, instr->lane, place};
+        instr->op, instr->unit, instr->stage, plan_instr_ranks(plan, instr), bytes, attr->group,
+        attr->blocks, attr->optimizer, attr->stochastic, attr->fp8, (int64_t)attr->seed,
+        instr->lane, place};
     /* clang-format on */
     hash = hash_bytes(hash, word, sizeof word);
     hash = hash_bytes(hash, &instr->attr.clip, sizeof instr->attr.clip);

@@ -175,7 +175,7 @@ struct attributes {
 
 struct instr {
   enum op op;
-  int unit, micro; /* -1: none */
+  int unit, stage, micro; /* -1: none. stage: number of the model's, which reads the unit */
   enum plan_lane lane;
   struct attributes attr;
   int n_wait;

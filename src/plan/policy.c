@@ -26,7 +26,7 @@ static bool is_on_disk(const struct deck_policy *asked, int unit)
 static enum deck_keep keep_of(const struct plan_input *input, int unit)
 {
   const struct deck_pattern *pattern = &input->policy.activations;
-  const int block = model_block_of(input->model, unit);
+  const int block = input->model->unit[unit].block;
   return block >= 0 && pattern->n > 0 ? (enum deck_keep)pattern->of[block % pattern->n]
                                       : KEEP_ACTIVATIONS;
 }
@@ -433,7 +433,7 @@ static bool gathers_once(const struct plan_input *input, int unit)
 static bool waits_for_forward(const struct plan_input *input, int unit)
 {
   enum { EVERY = 4 };
-  const int block = model_block_of(input->model, unit);
+  const int block = input->model->unit[unit].block;
   return block >= 0 && (input->model->blocks - 1 - block) % EVERY == 0;
 }
 

@@ -11,9 +11,13 @@ static const char *const tier_names[TIER_COUNT] = {[TIER_DEVICE] = "device memor
                                                    [TIER_SHARED] = "shared host memory",
                                                    [TIER_DISK] = "NVMe"};
 
-static const char *unit_name(const struct plan *plan, int unit)
+/* That of its stage or unit. */
+static const char *place_name(const struct plan *plan, const struct instr *instr)
 {
-  return unit >= 0 ? plan->input.model->unit[unit].name : "";
+  const struct model *model = plan->input.model;
+  return instr->stage >= 0  ? model->stage[instr->stage].name
+         : instr->unit >= 0 ? model->unit[instr->unit].name
+                            : "";
 }
 
 /* "FORWARD h.3 m0" into out. */
@@ -21,7 +25,7 @@ static void name_instr(const struct plan *plan, const struct instr *instr, char 
 {
   snprintf(out, size, "%s", plan_op_name(instr->op));
   if (instr->unit >= 0)
-    append_text(out, size, " %s", unit_name(plan, instr->unit));
+    append_text(out, size, " %s", place_name(plan, instr));
   if (instr->micro >= 0)
     append_text(out, size, " m%d", instr->micro);
 }
@@ -86,7 +90,7 @@ static void print_instr(const struct plan *plan, int i, FILE *to)
   if (instr->micro >= 0)
     snprintf(micro, sizeof micro, "m%d", instr->micro);
   fprintf(to, "#%-5d %-8s %-14s %-6s %-4s ", i, plan_lane_name(instr->lane),
-          plan_op_name(instr->op), unit_name(plan, instr->unit), micro);
+          plan_op_name(instr->op), place_name(plan, instr), micro);
   print_uses(plan, instr, to);
   print_waits(plan, instr, to);
   fputc('\n', to);

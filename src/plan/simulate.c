@@ -223,15 +223,17 @@ struct cost cost_embed_backward(const struct pricing *p)
 
 double flops_block(const struct pricing *p)
 {
-  return p->plan->input.model->ops->block_flops(p->plan->input.model, shape_of(p));
+  return p->plan->input.model->ops->block_flops(p->plan->input.model, p->instr->stage, shape_of(p));
 }
 
 /* With respect to the input, and to the parameters if there are gradients of them. */
 double flops_backward(const struct pricing *p)
 {
   const struct model *model = p->plan->input.model;
-  const double block = flops_block(p), attention = model->ops->attention_flops(model, shape_of(p)),
-               share = has(p, BACKWARD_GRADS) ? model_trained_share(model, p->instr->unit) : 0;
+  const int stage = p->instr->stage;
+  const double block = flops_block(p),
+               attention = model->ops->attention_flops(model, stage, shape_of(p)),
+               share = has(p, BACKWARD_GRADS) ? model_trained_share(model, stage) : 0;
   return 2 * block - (1 - share) * (block - attention);
 }
 

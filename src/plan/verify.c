@@ -14,6 +14,7 @@ void verify_at(struct verify *v, int time)
   v->instr = &v->plan->instr[time % v->plan->n];
   v->row = &op_rows[v->instr->op];
   v->unit = &v->plan->unit[v->instr->unit < 0 ? 0 : v->instr->unit];
+  v->stage = &v->plan->input.model->stage[v->instr->stage < 0 ? 0 : v->instr->stage];
 }
 
 void verify_walk(struct verify *v, op_check *check)

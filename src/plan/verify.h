@@ -37,10 +37,11 @@ struct verify {
   int now;            /* time: instructions are counted over two steps */
   const struct instr *instr;
   const struct op_row *row;
-  const struct plan_unit *unit; /* of the instruction; of unit 0 if it has none */
-  int *next;                    /* by buffer: see verify_families() */
-  int *mark;                    /* by buffer: what the part remembers (mem_free) */
-  struct value *value;          /* by buffer: verify_values.c (mem_free) */
+  const struct plan_unit *unit;    /* of the instruction; of unit 0 if it has none */
+  const struct model_stage *stage; /* of the instruction; of stage 0 if it has none */
+  int *next;                       /* by buffer: see verify_families() */
+  int *mark;                       /* by buffer: what the part remembers (mem_free) */
+  struct value *value;             /* by buffer: verify_values.c (mem_free) */
 };
 
 void verify_at(struct verify *v, int time);
@@ -82,7 +83,6 @@ bool verify_is_place(const struct verify *v, int buffer, struct layout_range ran
 /* ---- requirements of the input ---- */
 
 /* Conditions in addition to those of ops.h. For unit -1, verify_learns() is false. */
-unit_holds verify_is_block;
 unit_holds verify_recomputes;      /* the block keeps its input alone */
 unit_holds verify_state_on_disk;   /* of the unit's optimizer */
 unit_holds verify_squares_on_host; /* gradients add up on the host, metrics are of the device */

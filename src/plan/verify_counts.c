@@ -18,9 +18,7 @@ static bool is_unit(const struct plan *plan, enum due_unit which, int unit)
 {
   switch (which) {
   case UNIT_NONE: return unit < 0;
-  case UNIT_ROOT: return unit == 0;
-  case UNIT_BLOCK: return verify_is_block(plan, unit);
-  case UNIT_HEAD: return unit == plan->input.model->head;
+  case UNIT_EACH: return unit >= 0;
   default: return verify_learns(plan, unit);
   }
 }
@@ -134,16 +132,21 @@ static int count_due(const struct plan *plan, int op, int unit, int micro,
   return row->one.unit == UNIT_ANY ? tally->of[op] : is_due(plan, &row->one, unit, micro);
 }
 
+/* The operations of a stage, or with `stage` -1 those of a unit (-1: none). */
 static enum status check_tally(const struct plan *plan, const struct tally *tally, int unit,
-                               int micro)
+                               int stage, int micro)
 {
-  const char *name = unit < 0 ? "the step" : plan->input.model->unit[unit].name;
+  const struct model *model = plan->input.model;
+  const enum stage_kind kind = stage < 0 ? STAGE_NONE : model->stage[stage].kind;
+  const char *name = stage >= 0  ? model->stage[stage].name
+                     : unit >= 0 ? model->unit[unit].name
+                                 : "the step";
   char when[40] = "";
   if (micro >= 0)
     snprintf(when, sizeof when, " in micro-batch %d", micro);
   for (int op = 0; op < OP_COUNT; op++) {
     const struct op_row *row = &op_rows[op];
-    const int needed = count_due(plan, op, unit, micro, tally);
+    const int needed = row->stage == kind ? count_due(plan, op, unit, micro, tally) : 0;
     if (tally->of[op] == needed)
       continue;
     if (tally->of[op] == 0)
@@ -156,19 +159,24 @@ static enum status check_tally(const struct plan *plan, const struct tally *tall
 
 enum status verify_counts(const struct plan *plan)
 {
-  int units = plan->input.model->units, micros = (int)plan->input.shape.micros;
-  size_t width = (size_t)micros + 1;
-  struct tally *tally;
-  enum status status = mem_new(MEM_META, ((size_t)units + 1) * width, &tally);
+  const struct model *model = plan->input.model;
+  const int units = model->units, micros = (int)plan->input.shape.micros;
+  const size_t width = (size_t)micros + 1;
+  struct tally *tally; /* of no unit, of units, of stages */
+  enum status status = mem_new(MEM_META, (size_t)(1 + units + model->stages) * width, &tally);
   if (status)
     return status;
-  for (int i = 0; i < plan->n; i++)
-    tally[(size_t)(plan->instr[i].unit + 1) * width + (size_t)(plan->instr[i].micro + 1)]
-        .of[plan->instr[i].op]++;
-  for (int unit = -1; unit < units && !status; unit++)
-    for (int micro = -1; micro < micros && !status; micro++)
-      status =
-          check_tally(plan, &tally[(size_t)(unit + 1) * width + (size_t)(micro + 1)], unit, micro);
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    const int of = 1 + (instr->stage < 0 ? instr->unit : units + instr->stage);
+    tally[(size_t)of * width + (size_t)(instr->micro + 1)].of[instr->op]++;
+  }
+  for (int of = 0; of < 1 + units + model->stages && !status; of++)
+    for (int micro = -1; micro < micros && !status; micro++) {
+      const int stage = of > units ? of - 1 - units : -1;
+      status = check_tally(plan, &tally[(size_t)of * width + (size_t)(micro + 1)],
+                           stage < 0 ? of - 1 : model->stage[stage].unit, stage, micro);
+    }
   mem_free(tally);
   return status;
 }

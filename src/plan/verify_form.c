@@ -67,6 +67,17 @@ static void check_form(struct verify *v)
   check_waits(v);
 }
 
+/* An operation of stages has one of their kind, and its unit. */
+static bool has_stage(const struct plan *plan, const struct instr *instr)
+{
+  const struct model *model = plan->input.model;
+  const enum stage_kind kind = op_rows[instr->op].stage;
+  const int s = instr->stage;
+  return kind == STAGE_NONE ? s == -1
+                            : s >= 0 && s < model->stages && model->stage[s].kind == kind &&
+                                  model->stage[s].unit == instr->unit;
+}
+
 /* Later checks use them as indices. Unit -1 is only for operations of no unit. */
 static enum status check_indices(const struct plan *plan)
 {
@@ -74,10 +85,10 @@ static enum status check_indices(const struct plan *plan)
     const struct instr *instr = &plan->instr[i];
     if ((unsigned)instr->op >= OP_COUNT ||
         instr->unit < (op_rows[instr->op].one.unit == UNIT_NONE ? -1 : 0) ||
-        instr->unit >= plan->input.model->units || instr->micro < -1 ||
+        instr->unit >= plan->input.model->units || !has_stage(plan, instr) || instr->micro < -1 ||
         instr->micro >= plan->input.shape.micros)
       return status_set(STATUS_PLAN,
-                        "instruction #%d has an unknown operation, unit or micro-batch", i);
+                        "instruction #%d has an unknown operation, unit, stage or micro-batch", i);
   }
   return STATUS_OK;
 }

@@ -85,6 +85,11 @@ static int64_t part_elements(const struct verify *v)
   return v->unit->layout.trained / mesh_ranks(&v->plan->mesh, cut);
 }
 
+static struct layout_range stage_part(const struct verify *v)
+{
+  return model_stage_trained(v->plan->input.model, v->instr->stage, &v->unit->layout);
+}
+
 static int64_t message_bytes(const struct codec *codec, int64_t n)
 {
   return (int64_t)codec->ops->bytes(codec, n);
@@ -112,6 +117,7 @@ static int64_t elements_of(const struct verify *v, const struct operand *operand
   case EXTENT_RESIDUAL: return message_bytes(&v->unit->policy.residual, verify_encoded(plan, unit));
   case EXTENT_MEMBERS: return verify_members(v);
   case EXTENT_BATCH: return plan->input.shape.micro_batch;
+  case EXTENT_STAGE: return stage_part(v).end - stage_part(v).begin;
   case EXTENT_SCALES: return model_fp8_bytes(plan->input.model, unit);
   case EXTENT_ONE: return 1;
   case EXTENT_MESSAGES:
@@ -137,6 +143,20 @@ static enum dtype type_of(const struct verify *v, const struct operand *operand)
   }
 }
 
+/* The gradient that a stage writes lies in that of its unit. */
+static void check_stage_part(struct verify *v, int k)
+{
+  int64_t offset;
+  const struct plan_buffer *part = verify_used(v, k),
+                           *whole =
+                               &v->plan
+                                    ->buffer[plan_root(v->plan, v->instr->use[k].buffer, &offset)];
+  if (whole->elements != v->unit->layout.trained ||
+      offset != stage_part(v).begin * (int64_t)dtype_size(part->dtype))
+    verify_fail(v, "%s, which is not at its place in the gradient of its unit",
+                verify_does(v->plan, &v->instr->use[k]).text);
+}
+
 static void check_facts(struct verify *v, int k)
 {
   const struct operand *operand = &v->row->operand[k];
@@ -145,6 +165,8 @@ static void check_facts(struct verify *v, int k)
     check_elements(v, k, elements_of(v, operand));
   if (operand->type != TYPE_ANY)
     check_type(v, k, type_of(v, operand));
+  if (operand->extent == EXTENT_STAGE)
+    check_stage_part(v, k);
 }
 
 /* An update must have the input's rule and random bits, and the learning rate of its unit. */
@@ -469,8 +491,9 @@ void check_decode(struct verify *v)
   const struct plan_buffer *cache = verify_used(v, DECODE_CACHE);
   if (cache->purpose != PURPOSE_CACHE || !cache->persistent || cache->unit != v->instr->unit)
     verify_fail(v, "changes %s in the place of its keys and values", cache->name);
-  if ((uint64_t)cache->bytes <
-      input->model->ops->cache_bytes(input->model, input->shape.micro_batch, input->capacity))
+  if ((uint64_t)cache->bytes < input->model->ops->cache_bytes(input->model, v->instr->stage,
+                                                              input->shape.micro_batch,
+                                                              input->capacity))
     verify_fail(v, "adds to %s, which is too small for %lld tokens", cache->name,
                 (long long)input->capacity);
 }

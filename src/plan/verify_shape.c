@@ -29,7 +29,6 @@ IS(embeds_positions, plan->input.positions && !plan->input.model->inv_freq)
 IS(gathers_grads, OVER(MESH_REPLICA) > 1 || (OVER(MESH_SHARD) > 1 && verify_shards(plan) == 1))
 IS(loss_on_host, verify_evaluates(plan, unit) && plan->on_host[LANE_REDUCE])
 IS(trains_embedding, verify_embedding_learns(plan))
-IS(is_block, model_block_of(plan->input.model, unit) >= 0)
 IS(learns, unit >= 0 && verify_trains(plan, unit) && LAYOUT.trained > 0)
 IS(has_trained, LAYOUT.trained > 0)
 IS(has_frozen, LAYOUT.flat > LAYOUT.trained)
@@ -62,8 +61,8 @@ IS(wants_params_work, verify_encodes_params(plan, unit) &&
    codec_work_each(&POLICY.weights, LAYOUT.flat, 1) > 0)
 IS(recomputes, POLICY.keep == KEEP_INPUT || POLICY.keep == KEEP_INPUT_HOST ||
    POLICY.keep == KEEP_INPUT_NVME)
-IS(wants_saved, verify_trains(plan, unit) && verify_is_block(plan, unit) &&
-   !verify_recomputes(plan, unit) && verify_passes_back(plan, unit))
+IS(wants_saved, verify_trains(plan, unit) && !verify_recomputes(plan, unit) &&
+   verify_passes_back(plan, unit))
 IS(needs_backward, verify_trains(plan, unit) && verify_passes_back(plan, unit))
 IS(needs_recompute, verify_needs_backward(plan, unit) && verify_recomputes(plan, unit))
 /* clang-format on */

@@ -1,6 +1,8 @@
 /* Values: every read finds the value that the instruction needs. Values are followed through one
  * step. An update reads the complete sum and nothing else. Data that return from another tier are
  * the data that were sent there. */
+#include <string.h>
+
 #include "base/mem.h"
 #include "plan/verify.h"
 
@@ -24,19 +26,19 @@ enum kind {
   VALUE_DIRECTION, /* of this rank's range, or with `ranks` > 1 of all */
   VALUE_WORKING,
   VALUE_SPECULATION, /* the same, if the gradient is not clipped */
-  VALUE_RESIDUAL,    /* after `micros` sums of this step */
+  VALUE_RESIDUAL,    /* after micros[0] sums of this step */
   VALUE_MEASURED,    /* the largest magnitudes of the unit's weights on `ranks` ranks */
   VALUE_SCALES
 };
 
 /* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on,
- * of the parts of the unit itself and of the embedding. Messages hold the sum that each sender had.
- * A block's input may have moved to another tier, then it is no longer here. */
+ * of what each stage of the unit adds. Messages hold the sum that each sender had. A stage's input
+ * may have moved to another tier, then it is no longer here. */
 struct value {
   enum kind kind;
-  int unit, micro;
-  int ranks, micros,
-      embeds;     /* micros of VALUE_RESIDUAL: number of sums of this step that changed it */
+  int unit, micro; /* unit: the stage, of streams and activations */
+  int ranks;
+  int micros[MODEL_UNIT_STAGES];
   mesh_set group; /* of messages: the group whose members exchange them, and the codec */
   struct codec codec;
   int state; /* number of the state, for VALUE_STATE and VALUE_OLD_STATE */
@@ -78,18 +80,23 @@ static struct value value_of(const struct verify *v, int k)
 }
 
 /* Sets a value. Other buffers of the same family that share bytes lose their value. */
-static void set_value(struct verify *v, int k, struct value value)
+static void set_buffer(struct verify *v, int buffer, struct value value)
 {
-  const struct plan_buffer *set = verify_used(v, k);
-  for (int b = plan_root(v->plan, v->instr->use[k].buffer, NULL); b >= 0; b = v->next[b]) {
+  const struct plan_buffer *set = &v->plan->buffer[buffer];
+  for (int b = plan_root(v->plan, buffer, NULL); b >= 0; b = v->next[b]) {
     const struct plan_buffer *other = &v->plan->buffer[b];
     if (other->offset < set->offset + set->bytes && set->offset < other->offset + other->bytes)
       v->value[b] = (struct value){0};
   }
-  v->value[v->instr->use[k].buffer] = value;
+  v->value[buffer] = value;
 }
 
-/* A value of the instruction's micro-batch: a stream has it after a unit. */
+static void set_value(struct verify *v, int k, struct value value)
+{
+  set_buffer(v, v->instr->use[k].buffer, value);
+}
+
+/* A value of the instruction's micro-batch: a stream has it after a stage. */
 static void set_of(struct verify *v, int k, enum kind kind, int unit)
 {
   set_value(v, k, (struct value){.kind = kind, .unit = unit, .micro = v->instr->micro});
@@ -114,15 +121,15 @@ static void expect_of(struct verify *v, int k, enum kind kind, int unit)
   expect(v, k, kind, unit, v->instr->micro);
 }
 
-/* Checks what a block keeps for its backward pass: its input, or its activations. */
+/* Checks what a stage keeps for its backward pass: its input, or its activations. */
 static void expect_kept(struct verify *v, int k, bool input)
 {
-  expect_of(v, k, input ? VALUE_STREAM : VALUE_SAVED, v->instr->unit - input);
+  expect_of(v, k, input ? VALUE_STREAM : VALUE_SAVED, v->instr->stage - input);
   if (value_of(v, k).gone)
     verify_fail(v, "reads %s, from where it has gone to another tier", verify_used(v, k)->name);
 }
 
-/* A move of a block's activations, to another tier or back. */
+/* A move of a stage's activations, to another tier or back. */
 void value_kept(struct verify *v)
 {
   expect_kept(v, MOVE_FROM, verify_recomputes(v->plan, v->instr->unit));
@@ -130,34 +137,44 @@ void value_kept(struct verify *v)
   v->value[v->instr->use[MOVE_FROM].buffer].gone = true;
 }
 
-/* `more` continues the sum, in the order of the micro-batches, at the micro-batch `next`. */
-static void continue_sum(struct verify *v, int k, struct value sum, struct value more, int next)
+/* `more` continues the sum in `buffer`, in the order of the micro-batches, at the micro-batch
+ * `next`. */
+static void continue_sum(struct verify *v, int buffer, struct value sum, struct value more,
+                         int next)
 {
   if (sum.kind != VALUE_GRADIENT || sum.unit != more.unit || sum.ranks != more.ranks ||
       next != more.micro)
     verify_fail(v, "adds to %s, which is not the sum over the micro-batches before it",
-                verify_used(v, k)->name);
-  sum.micros += more.micros;
-  sum.embeds += more.embeds;
-  set_value(v, k, sum);
+                v->plan->buffer[buffer].name);
+  for (int i = 0; i < MODEL_UNIT_STAGES; i++)
+    sum.micros[i] += more.micros[i];
+  set_buffer(v, buffer, sum);
 }
 
-/* The backward pass begins or continues a sum. */
+/* The backward pass of a stage begins or continues its part of the sum of its unit. A part that it
+ * begins leaves those of the later stages, if they are of the same micro-batch. */
 static void add_gradient(struct verify *v, int k)
 {
-  const bool embeds = v->instr->op == OP_EMBED_BACKWARD;
+  const int part = v->instr->use[k].buffer, whole = plan_root(v->plan, part, NULL),
+            nth = v->stage->nth;
   struct value more = {
       .kind = VALUE_GRADIENT, .unit = v->instr->unit, .micro = v->instr->micro, .ranks = 1};
-  const struct value sum = v->instr->use[k].access == ACCESS_ADD ? value_of(v, k) : more;
-  *(embeds ? &more.embeds : &more.micros) = 1;
-  continue_sum(v, k, sum, more, sum.micro + (embeds ? sum.embeds : sum.micros));
+  const struct value there = v->value[whole];
+  const bool later = part != whole && there.kind == VALUE_GRADIENT && there.unit == more.unit &&
+                     there.micro == more.micro && there.ranks == 1 && there.micros[nth] == 0;
+  const struct value sum = v->instr->use[k].access == ACCESS_ADD || later ? there : more;
+  more.micros[nth] = 1;
+  continue_sum(v, whole, sum, more, sum.micro + sum.micros[nth]);
 }
 
 /* One sum continues where the other ends. */
 static void join_sums(struct verify *v, int k, struct value more)
 {
   const struct value sum = value_of(v, k);
-  continue_sum(v, k, sum, more, sum.micro + (sum.micros > sum.embeds ? sum.micros : sum.embeds));
+  int most = 0;
+  for (int i = 0; i < MODEL_UNIT_STAGES; i++)
+    most = sum.micros[i] > most ? sum.micros[i] : most;
+  continue_sum(v, v->instr->use[k].buffer, sum, more, sum.micro + most);
 }
 
 /* The sum must be of its unit and, if the instruction has one, of this micro-batch. */
@@ -233,14 +250,14 @@ static void expect_residual(struct verify *v, int k, int sums)
     value = (struct value){.kind = VALUE_RESIDUAL, .unit = v->instr->unit};
   if (value.kind != VALUE_RESIDUAL || value.unit != v->instr->unit)
     verify_fail(v, "reads %s, which is not %s", name, words_of[VALUE_RESIDUAL]);
-  if (value.micros != sums)
+  if (value.micros[0] != sums)
     verify_fail(v, "reads %s as %d sums of this step have left it, where %d have", name,
-                value.micros, sums);
+                value.micros[0], sums);
 }
 
 static void set_residual(struct verify *v, int k, int sums)
 {
-  set_value(v, k, (struct value){.kind = VALUE_RESIDUAL, .unit = v->instr->unit, .micros = sums});
+  set_value(v, k, (struct value){.kind = VALUE_RESIDUAL, .unit = v->instr->unit, .micros = {sums}});
 }
 
 /* Sums of the unit before the instruction's. */
@@ -274,7 +291,7 @@ static void expect_largest(struct verify *v)
 {
   const struct value sum = value_of(v, ENCODE_GRADS), of = value_of(v, ENCODE_LARGEST);
   expect_messages(v, ENCODE_LARGEST, VALUE_MAGNITUDE);
-  if (sum.micro != of.micro || sum.micros != of.micros || sum.embeds != of.embeds)
+  if (sum.micro != of.micro || memcmp(sum.micros, of.micros, sizeof sum.micros) != 0)
     verify_fail(v, "reads %s, the largest magnitude of another sum",
                 verify_used(v, ENCODE_LARGEST)->name);
 }
@@ -324,20 +341,22 @@ void value_accumulate(struct verify *v)
   join_sums(v, ACCUMULATE_GRADS, value_of(v, ACCUMULATE_LANDED));
 }
 
-/* The sum must have each rank and each micro-batch once. */
+/* The sum must have each rank once, and of each stage of the unit each micro-batch once. */
 static void expect_whole_sum(struct verify *v, int k)
 {
   const struct plan_input *input = &v->plan->input;
+  const struct model *model = input->model;
   const int unit = v->instr->unit, micros = (int)input->shape.micros;
   const struct value sum = value_of(v, k);
-  const bool own = verify_is_block(v->plan, unit) || unit == input->model->head,
-             embeds = unit == 0 && verify_embedding_learns(v->plan);
   expect(v, k, VALUE_GRADIENT, unit, 0);
-  if (sum.ranks != input->ranks || sum.micros != (own ? micros : 0) ||
-      sum.embeds != (embeds ? micros : 0))
-    verify_fail(v, "reads %s, the sum over %d of %d ranks and %d of %d micro-batches",
-                verify_used(v, k)->name, sum.ranks, input->ranks, own ? sum.micros : sum.embeds,
-                micros);
+  for (int s = 0; s < model->stages; s++) {
+    const struct model_stage *stage = &model->stage[s];
+    const bool learns = stage->kind != STAGE_EMBED || verify_embedding_learns(v->plan);
+    if (stage->unit == unit &&
+        (sum.ranks != input->ranks || sum.micros[stage->nth] != (learns ? micros : 0)))
+      verify_fail(v, "reads %s, the sum over %d of %d ranks and %d of %d micro-batches",
+                  verify_used(v, k)->name, sum.ranks, input->ranks, sum.micros[stage->nth], micros);
+  }
 }
 
 void value_squares(struct verify *v)
@@ -484,7 +503,7 @@ void value_embed(struct verify *v)
 {
   expect_of(v, EMBED_TOKENS, VALUE_TOKENS, -1);
   expect_batch(v, EMBED_POSITIONS, VALUE_POSITIONS);
-  set_of(v, EMBED_OUT, VALUE_STREAM, 0);
+  set_of(v, EMBED_OUT, VALUE_STREAM, v->instr->stage);
 }
 
 static void expect_heads(struct verify *v, int positions, int first)
@@ -497,27 +516,27 @@ static void expect_heads(struct verify *v, int positions, int first)
 void value_forward(struct verify *v)
 {
   expect_heads(v, FORWARD_POSITIONS, FORWARD_FIRST);
-  expect_of(v, FORWARD_IN, VALUE_STREAM, model_unit_before(v->instr->unit));
-  set_of(v, FORWARD_OUT, VALUE_STREAM, v->instr->unit);
+  expect_of(v, FORWARD_IN, VALUE_STREAM, v->instr->stage - 1);
+  set_of(v, FORWARD_OUT, VALUE_STREAM, v->instr->stage);
   if (v->instr->op == OP_FORWARD && verify_has(v, FORWARD_SAVED))
-    set_of(v, FORWARD_SAVED, VALUE_SAVED, v->instr->unit);
+    set_of(v, FORWARD_SAVED, VALUE_SAVED, v->instr->stage);
 }
 
 void value_recompute(struct verify *v)
 {
   expect_heads(v, FORWARD_POSITIONS, FORWARD_FIRST);
   expect_kept(v, FORWARD_IN, true);
-  set_of(v, FORWARD_SAVED, VALUE_SAVED, v->instr->unit);
+  set_of(v, FORWARD_SAVED, VALUE_SAVED, v->instr->stage);
 }
 
 void value_logits(struct verify *v)
 {
-  expect_of(v, LOGITS_IN, VALUE_STREAM, model_last_unit(v->plan->input.model));
+  expect_of(v, LOGITS_IN, VALUE_STREAM, v->instr->stage - 1);
 }
 
 void value_loss(struct verify *v)
 {
-  const int last = model_last_unit(v->plan->input.model);
+  const int last = v->instr->stage - 1;
   expect_of(v, LOSS_IN, VALUE_STREAM, last);
   expect_of(v, LOSS_TARGETS, VALUE_TARGETS, -1);
   expect_batch(v, LOSS_WEIGHTS, VALUE_WEIGHTS);
@@ -533,8 +552,8 @@ void value_backward(struct verify *v)
   expect_heads(v, BACKWARD_POSITIONS, BACKWARD_FIRST);
   expect_kept(v, BACKWARD_IN, true);
   expect_kept(v, BACKWARD_SAVED, false);
-  expect_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->unit);
-  set_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, model_unit_before(v->instr->unit));
+  expect_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->stage);
+  set_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->stage - 1);
   if (verify_has(v, BACKWARD_GRADS))
     add_gradient(v, BACKWARD_GRADS);
 }
@@ -543,7 +562,7 @@ void value_embed_backward(struct verify *v)
 {
   expect_of(v, EMBED_BACKWARD_TOKENS, VALUE_TOKENS, -1);
   expect_batch(v, EMBED_BACKWARD_POSITIONS, VALUE_POSITIONS);
-  expect_of(v, EMBED_BACKWARD_D, VALUE_STREAM_GRADIENT, 0);
+  expect_of(v, EMBED_BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->stage);
   add_gradient(v, EMBED_BACKWARD_GRADS);
 }
 

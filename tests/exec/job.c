@@ -303,7 +303,7 @@ static void round_frozen(const struct job *job, int u, float *x)
   round_vector(job, "bf16", n, others);
   for (int p = 0; p < layout->params; p++)
     if (layout->frozen[p] &&
-        (model_block_of(job->model, u) < 0 || job->model->unit[u].param[p].kind != PARAM_WEIGHT))
+        (job->model->unit[u].block < 0 || job->model->unit[u].param[p].kind != PARAM_WEIGHT))
       memcpy(x + layout->offset[p] - layout->trained, others + layout->offset[p] - layout->trained,
              (size_t)layout->elements[p] * sizeof *x);
   mem_free(others);

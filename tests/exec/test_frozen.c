@@ -201,7 +201,7 @@ static void hand_create(struct hand *h, const struct job *job)
     h->grads[u] = job_hand_room(&h->base, (size_t)model->unit[u].layout.flat * sizeof(float));
   for (int u = 0; u <= JOB_BLOCKS; u++) {
     h->x[u] = job_hand_room(&h->base, stream);
-    h->saved[u] = job_hand_room(&h->base, model->ops->saved_bytes(model, h->shape));
+    h->saved[u] = job_hand_room(&h->base, model->ops->saved_bytes(model, 1, h->shape));
   }
   for (int what = WORK_FORWARD; what <= WORK_FORWARD_SAVED; what++) {
     size_t bytes =
@@ -231,7 +231,7 @@ static void hand_run(struct hand *h)
                             .work = h->work};
   must(ops->embed(&call));
   for (int u = 1; u <= JOB_BLOCKS; u++) {
-    call.unit = u;
+    call.stage = u;
     call.params.flat = h->base.params[u];
     call.x_in = h->x[u - 1];
     call.x_out = h->x[u];
@@ -249,7 +249,7 @@ static void hand_run(struct hand *h)
   call.grads = h->grads[head];
   must(ops->head_loss(&call));
   for (int u = JOB_BLOCKS; u >= 1; u--) {
-    call.unit = u;
+    call.stage = u;
     call.params.flat = h->base.params[u];
     call.x_in = h->x[u - 1];
     call.saved = h->saved[u];

@@ -25,7 +25,7 @@ static void hand_create(struct hand *h, const struct job *job)
   size_t decode = ops->work_bytes(model, &job->device->model, most, WORK_DECODE, 1),
          logits = ops->work_bytes(model, &job->device->model, most, WORK_LOGITS, 1);
   for (int u = 1; u <= JOB_BLOCKS; u++)
-    h->cache[u] = job_hand_room(&h->base, ops->cache_bytes(model, h->B, CAPACITY));
+    h->cache[u] = job_hand_room(&h->base, ops->cache_bytes(model, 1, h->B, CAPACITY));
   for (int i = 0; i < 2; i++)
     h->x[i] = job_hand_room(&h->base, model_stream_bytes(model, most));
   h->work = job_hand_room(&h->base, decode > logits ? decode : logits);
@@ -51,7 +51,7 @@ static void hand_run(struct hand *h, int64_t past, int64_t T)
                             .work = h->work};
   must(model->ops->embed(&call));
   for (int u = 1; u <= JOB_BLOCKS; u++) {
-    call.unit = u;
+    call.stage = u;
     call.cache = &(struct model_cache){h->cache[u], past, CAPACITY};
     call.params.flat = h->base.params[u];
     call.x_in = h->x[(u - 1) & 1];

@@ -174,9 +174,9 @@ void batch_destroy(struct batch *batch)
 struct room {
   struct model_shape shape;
   struct model_batch in;
-  size_t stream_bytes, saved_bytes, work_bytes[WORK_DECODE + 1];
-  void **x;     /* by unit: output of the embedding, of each block */
-  void **saved; /* by unit */
+  size_t stream_bytes, work_bytes[WORK_DECODE + 1];
+  void **x;     /* by stage: output of the embedding, of each stage of a block */
+  void **saved; /* by stage */
   void *d;
 };
 
@@ -187,36 +187,37 @@ static void room_create(struct engine *e, struct model_shape shape, struct model
   *room = (struct room){.shape = shape,
                         .in = in,
                         .stream_bytes = model_stream_bytes(model, shape),
-                        .saved_bytes = model->ops->saved_bytes(model, shape),
-                        .x = calloc((size_t)model->units, sizeof(void *)),
-                        .saved = calloc((size_t)model->units, sizeof(void *))};
+                        .x = calloc((size_t)model->stages, sizeof(void *)),
+                        .saved = calloc((size_t)model->stages, sizeof(void *))};
   assert_true(room->x && room->saved);
   for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
     room->work_bytes[what] =
         model->ops->work_bytes(model, &e->device->model, shape, what, e->threads);
-  for (int u = 0; u < model->units; u++) {
-    room->x[u] = engine_alloc(e, room->stream_bytes);
-    room->saved[u] = engine_alloc(e, room->saved_bytes);
-  }
+  for (int s = 0; s < model->stages - 1; s++)
+    room->x[s] = engine_alloc(e, room->stream_bytes);
+  for (int s = 1; s < model->stages - 1; s++)
+    room->saved[s] = engine_alloc(e, model->ops->saved_bytes(model, s, shape));
   room->d = engine_alloc(e, room->stream_bytes);
 }
 
 static void room_destroy(struct engine *e, struct room *room)
 {
-  for (int u = 0; u < e->model->units; u++) {
-    engine_free(e, room->x[u], room->stream_bytes);
-    engine_free(e, room->saved[u], room->saved_bytes);
-  }
+  const struct model *model = e->model;
+  for (int s = 0; s < model->stages - 1; s++)
+    engine_free(e, room->x[s], room->stream_bytes);
+  for (int s = 1; s < model->stages - 1; s++)
+    engine_free(e, room->saved[s], model->ops->saved_bytes(model, s, room->shape));
   engine_free(e, room->d, room->stream_bytes);
   free(room->x);
   free(room->saved);
 }
 
-struct model_call engine_call(const struct engine *e, int u, struct model_shape shape)
+struct model_call engine_call(const struct engine *e, int stage, struct model_shape shape)
 {
+  const int u = e->model->stage[stage].unit;
   return (struct model_call){.model = e->model,
                              .lane = e->lane,
-                             .unit = u,
+                             .stage = stage,
                              .shape = shape,
                              .params = {.flat = e->params[u]},
                              .grads = e->grads[u]};
@@ -243,22 +244,22 @@ static void embed(struct engine *e, struct room *room, int64_t past)
 
 static void logits_of(struct engine *e, struct room *room, int64_t position, float *logits)
 {
-  struct model_call call = engine_call(e, e->model->head, room->shape);
-  call.x_in = room->x[e->model->blocks], call.position = position, call.logits = logits;
+  struct model_call call = engine_call(e, e->model->stages - 1, room->shape);
+  call.x_in = room->x[e->model->stages - 2], call.position = position, call.logits = logits;
   run(e, room, e->model->ops->head_logits, WORK_LOGITS, call);
 }
 
-static void forward_block(struct engine *e, struct room *room, int u, void *x_out, void *saved)
+static void forward_stage(struct engine *e, struct room *room, int s, void *x_out, void *saved)
 {
-  struct model_call call = engine_call(e, u, room->shape);
-  call.x_in = room->x[u - 1], call.x_out = x_out, call.saved = saved;
+  struct model_call call = engine_call(e, s, room->shape);
+  call.x_in = room->x[s - 1], call.x_out = x_out, call.saved = saved;
   run(e, room, e->model->ops->block_forward, saved ? WORK_FORWARD_SAVED : WORK_FORWARD, call);
 }
 
-static void backward_block(struct engine *e, struct room *room, int u, bool accumulate)
+static void backward_stage(struct engine *e, struct room *room, int s, bool accumulate)
 {
-  struct model_call call = engine_call(e, u, room->shape);
-  call.x_in = room->x[u - 1], call.saved = room->saved[u], call.d = room->d;
+  struct model_call call = engine_call(e, s, room->shape);
+  call.x_in = room->x[s - 1], call.saved = room->saved[s], call.d = room->d;
   call.accumulate = accumulate;
   run(e, room, e->model->ops->block_backward, WORK_BACKWARD, call);
 }
@@ -266,8 +267,8 @@ static void backward_block(struct engine *e, struct room *room, int u, bool accu
 static void head(struct engine *e, struct room *room, struct exactsum *loss, void *d,
                  bool accumulate)
 {
-  struct model_call call = engine_call(e, e->model->head, room->shape);
-  call.x_in = room->x[e->model->blocks], call.scale = 1, call.loss = loss;
+  struct model_call call = engine_call(e, e->model->stages - 1, room->shape);
+  call.x_in = room->x[e->model->stages - 2], call.scale = 1, call.loss = loss;
   call.d = d, call.accumulate = accumulate;
   call.grads = d ? call.grads : NULL;
   run(e, room, e->model->ops->head_loss, d ? WORK_LOSS_GRADIENT : WORK_LOSS, call);
@@ -278,13 +279,14 @@ static void step_micro(struct engine *e, struct room *room, bool recompute, bool
                        struct exactsum *loss)
 {
   embed(e, room, 0);
-  for (int u = 1; u <= e->model->blocks; u++)
-    forward_block(e, room, u, room->x[u], recompute ? NULL : room->saved[u]);
+  const int last = e->model->stages - 2;
+  for (int s = 1; s <= last; s++)
+    forward_stage(e, room, s, room->x[s], recompute ? NULL : room->saved[s]);
   head(e, room, loss, room->d, accumulate);
-  for (int u = e->model->blocks; u > 0; u--) {
+  for (int s = last; s > 0; s--) {
     if (recompute)
-      forward_block(e, room, u, NULL, room->saved[u]);
-    backward_block(e, room, u, accumulate);
+      forward_stage(e, room, s, NULL, room->saved[s]);
+    backward_stage(e, room, s, accumulate);
   }
 }
 
@@ -324,8 +326,8 @@ struct exactsum engine_step(struct engine *e, const struct batch *batch, struct 
 static void forward_only(struct engine *e, struct room *room)
 {
   embed(e, room, 0);
-  for (int u = 1; u <= e->model->blocks; u++)
-    forward_block(e, room, u, room->x[u], NULL);
+  for (int s = 1; s < e->model->stages - 1; s++)
+    forward_stage(e, room, s, room->x[s], NULL);
 }
 
 struct exactsum engine_evaluate(struct engine *e, const struct batch *batch)
@@ -350,20 +352,20 @@ void engine_logits(struct engine *e, const struct batch *batch, int64_t position
 
 void caches_create(struct engine *e, int64_t B, int64_t capacity, struct caches *out)
 {
-  *out = (struct caches){.B = B,
-                         .capacity = capacity,
-                         .bytes = e->model->ops->cache_bytes(e->model, B, capacity),
-                         .block = calloc((size_t)e->model->units, sizeof(void *))};
-  assert_non_null(out->block);
-  for (int u = 1; u <= e->model->blocks; u++)
-    out->block[u] = engine_alloc(e, out->bytes);
+  *out = (struct caches){
+      .B = B, .capacity = capacity, .stage = calloc((size_t)e->model->stages, sizeof(void *))};
+  assert_non_null(out->stage);
+  for (int s = 1; s < e->model->stages - 1; s++)
+    out->stage[s] = engine_alloc(e, e->model->ops->cache_bytes(e->model, s, B, capacity));
 }
 
 void caches_destroy(struct engine *e, struct caches *caches)
 {
-  for (int u = 1; u <= e->model->blocks; u++)
-    engine_free(e, caches->block[u], caches->bytes);
-  free(caches->block);
+  const struct model *model = e->model;
+  for (int s = 1; s < model->stages - 1; s++)
+    engine_free(e, caches->stage[s],
+                model->ops->cache_bytes(model, s, caches->B, caches->capacity));
+  free(caches->stage);
 }
 
 void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_t T,
@@ -373,10 +375,10 @@ void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_
   room_create(e, (struct model_shape){caches->B, T},
               (struct model_batch){.tokens = (int32_t *)token}, &room);
   embed(e, &room, past);
-  for (int u = 1; u <= e->model->blocks; u++) {
-    struct model_call call = engine_call(e, u, room.shape);
-    call.cache = &(struct model_cache){caches->block[u], past, caches->capacity};
-    call.x_in = room.x[u - 1], call.x_out = room.x[u];
+  for (int s = 1; s < e->model->stages - 1; s++) {
+    struct model_call call = engine_call(e, s, room.shape);
+    call.cache = &(struct model_cache){caches->stage[s], past, caches->capacity};
+    call.x_in = room.x[s - 1], call.x_out = room.x[s];
     run(e, &room, e->model->ops->block_forward, WORK_DECODE, call);
   }
   logits_of(e, &room, T - 1, logits);

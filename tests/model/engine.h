@@ -48,19 +48,18 @@ struct cut {
   enum { INPUT_PLAIN, INPUT_TRIVIAL, INPUT_EXTENDED } input; /* of the caller's batch */
 };
 
-/* A call of unit u's passes, without data. */
-struct model_call engine_call(const struct engine *e, int u, struct model_shape shape);
+/* A call of a stage's passes, without data. */
+struct model_call engine_call(const struct engine *e, int stage, struct model_shape shape);
 /* Gradients of the sum of losses into `grads`; returns the loss. */
 struct exactsum engine_step(struct engine *engine, const struct batch *batch, struct cut cut);
 struct exactsum engine_evaluate(struct engine *engine, const struct batch *batch);
 void engine_logits(struct engine *engine, const struct batch *batch, int64_t position,
                    float *logits);
 
-/* Generation: the caches of all blocks, for `capacity` tokens a sequence. */
+/* Generation: the caches of all stages, for `capacity` tokens a sequence. */
 struct caches {
   int64_t B, capacity;
-  size_t bytes;
-  void **block; /* by unit */
+  void **stage; /* of blocks */
 };
 void caches_create(struct engine *engine, int64_t B, int64_t capacity, struct caches *out);
 void caches_destroy(struct engine *engine, struct caches *caches);

@@ -107,8 +107,9 @@ TEST(test_cache_bytes)
 {
   struct engine e;
   engine_create(shapes[1], 1, &e);
-  assert_int_equal(e.model->ops->cache_bytes(e.model, 3, 64), 3 * 64 * 2 * 2 * 10 * 4);
-  assert_true(e.model->ops->cache_bytes(e.model, INT64_C(1) << 40, INT64_C(1) << 40) == SIZE_MAX);
+  assert_int_equal(e.model->ops->cache_bytes(e.model, 1, 3, 64), 3 * 64 * 2 * 2 * 10 * 4);
+  assert_true(e.model->ops->cache_bytes(e.model, 1, INT64_C(1) << 40, INT64_C(1) << 40) ==
+              SIZE_MAX);
   engine_destroy(&e);
 }
 
@@ -153,7 +154,7 @@ static enum status watched_attention(struct lane *lane, const struct attention *
 
 /* One block, T new tokens of each sequence after `past`, in `bytes` of workspace with a guard after
  * its end. */
-static void decode_block(struct engine *e, const struct caches *caches, int unit, int64_t past,
+static void decode_block(struct engine *e, const struct caches *caches, int stage, int64_t past,
                          int64_t T, size_t bytes)
 {
   const struct model_shape s = {.B = caches->B, .T = T};
@@ -163,8 +164,8 @@ static void decode_block(struct engine *e, const struct caches *caches, int unit
   for (size_t i = 0; i < stream / sizeof *x; i++)
     x[i] = (float)(i % 17) - 8;
   watch.end = work + bytes;
-  struct model_call call = engine_call(e, unit, s);
-  call.cache = &(struct model_cache){caches->block[unit], past, caches->capacity};
+  struct model_call call = engine_call(e, stage, s);
+  call.cache = &(struct model_cache){caches->stage[stage], past, caches->capacity};
   call.x_in = x, call.x_out = y, call.work = work;
   must(e->model->ops->block_forward(&call));
   engine_free(e, work, bytes);

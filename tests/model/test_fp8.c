@@ -91,7 +91,7 @@ static void run_block(const struct way *way, struct made *out)
   spread(e);
   const struct model_ops *ops = e->model->ops;
   const struct device_model *device = &e->device->model;
-  const size_t kept = ops->saved_bytes(e->model, shape),
+  const size_t kept = ops->saved_bytes(e->model, 1, shape),
                forward = ops->work_bytes(e->model, device, shape, WORK_FORWARD_SAVED, 2),
                backward = ops->work_bytes(e->model, device, shape, WORK_BACKWARD, 2);
   uint16_t *x = engine_alloc(e, stream), *y = engine_alloc(e, stream);

@@ -240,16 +240,16 @@ TEST(test_flops)
   const struct model_shape s = {.B = 4, .T = 256};
   double block = 2.0 * 1024 * 12 * 768 * 768 + 4.0 * 2 * 2 * (256.0 * 256 / 2) * 768,
          head = 2.0 * 1024 * 768 * 50257;
-  assert_true(model->ops->block_flops(model, s) == block);
+  assert_true(model->ops->block_flops(model, 1, s) == block);
   assert_true(model->ops->head_flops(model, s) == head);
-  assert_true(model->ops->attention_flops(model, s) == 4.0 * 2 * 2 * (256.0 * 256 / 2) * 768);
+  assert_true(model->ops->attention_flops(model, 1, s) == 4.0 * 2 * 2 * (256.0 * 256 / 2) * 768);
   const struct model_shape documents = {.B = 4, .T = 256, .squares = 200.0 * 200 + 40 * 40};
-  assert_true(block - model->ops->block_flops(model, documents) ==
+  assert_true(block - model->ops->block_flops(model, 1, documents) ==
               4.0 * 2 * 2 * (256.0 * 256 - 200.0 * 200 - 40 * 40) / 2 * 768);
   assert_true(model_trained_share(model, 1) == 1);
   model_destroy(model);
   model = create("lora.rank=8"); /* of matrices 4, 2, 5 and 5 widths long and high */
-  assert_true(model->ops->block_flops(model, s) == block + 2.0 * 1024 * 8 * 16 * 768);
+  assert_true(model->ops->block_flops(model, 1, s) == block + 2.0 * 1024 * 8 * 16 * 768);
   assert_true(model_trained_share(model, 0) == 0);
   assert_true(model_trained_share(model, 1) == 8.0 * 16 / (12 * 768 + 8 * 16));
   model_destroy(model);
@@ -264,17 +264,17 @@ TEST(test_decoder_flops)
   const struct model_shape s = {.B = 2, .T = 12};
   double tokens = 24, projections = 2 * tokens * 48 * (120 + 40 + 40 + 120 + 3 * 32);
   struct model *model = create(small_qwen3);
-  assert_true(model->ops->block_flops(model, s) == projections + 2 * (12.0 * 12 / 2) * 4 * 120);
+  assert_true(model->ops->block_flops(model, 1, s) == projections + 2 * (12.0 * 12 / 2) * 4 * 120);
   assert_true(model->ops->head_flops(model, s) == 2 * tokens * 48 * 211);
   model_destroy(model);
   model = create_with(small_qwen3, "window=5 window_from=2");
   double mean =
       projections + 2 * (2 * (12.0 * 12 / 2) + (12.0 - 5) * 5 + 5.0 * 5 / 2) / 3 * 4 * 120;
-  assert_true(fabs(model->ops->block_flops(model, s) - mean) < 1e-6 * mean);
+  assert_true(fabs(model->ops->block_flops(model, 1, s) - mean) < 1e-6 * mean);
   /* Documents of 8 and 4: fewer pairs than 12 in all, and fewer than the window has. */
   const struct model_shape documents = {.B = 2, .T = 12, .squares = 8.0 * 8 + 4 * 4};
   mean = projections + 2 * (2 * (80.0 / 2) + 80.0 / 2) / 3 * 4 * 120;
-  assert_true(fabs(model->ops->block_flops(model, documents) - mean) < 1e-6 * mean);
+  assert_true(fabs(model->ops->block_flops(model, 1, documents) - mean) < 1e-6 * mean);
   model_destroy(model);
 }
 
@@ -286,23 +286,23 @@ TEST(test_sizes)
   const struct model_shape s = {.B = 3, .T = 16}, huge = {.B = INT64_C(1) << 61, .T = 16};
   int64_t rows = s.B * s.T;
   assert_int_equal(model_stream_bytes(e.model, s), rows * 48 * 4);
-  assert_int_equal(ops->saved_bytes(e.model, s),
+  assert_int_equal(ops->saved_bytes(e.model, 1, s),
                    rows * (13 * 48 + 4) * 4); /* all pieces are multiples of 64 bytes here */
   assert_true(ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD_SAVED, 1) +
-                  ops->saved_bytes(e.model, s) ==
+                  ops->saved_bytes(e.model, 1, s) ==
               ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD, 1));
   /* The head's work does not grow with the batch, nor beyond a chunk with the sequence. */
   const struct model_shape one = {.B = 1, .T = 16};
   assert_int_equal(ops->work_bytes(e.model, &e.device->model, s, WORK_LOSS_GRADIENT, 1),
                    ops->work_bytes(e.model, &e.device->model, one, WORK_LOSS_GRADIENT, 1));
   assert_true(model_stream_bytes(e.model, huge) == SIZE_MAX);
-  assert_true(ops->saved_bytes(e.model, huge) == SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, 1, huge) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_FORWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD, 1) == SIZE_MAX);
   const struct model_shape large = {.B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
                                     .T = 16}; /* the activations alone are possible, but not
                                                  together with the workspace of a pass */
-  assert_true(ops->saved_bytes(e.model, large) < SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, 1, large) < SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, large, WORK_FORWARD, 1) == SIZE_MAX);
   engine_destroy(&e);
 }
@@ -316,11 +316,11 @@ TEST(test_decoder_sizes)
   const struct model_ops *ops = e.model->ops;
   const struct model_shape s = {.B = 4, .T = 16}, huge = {.B = INT64_C(1) << 61, .T = 16};
   int64_t rows = s.B * s.T;
-  assert_int_equal(ops->saved_bytes(e.model, s), rows * (200 + 120 + 48 + 2 * 32 + 6) * 4);
+  assert_int_equal(ops->saved_bytes(e.model, 1, s), rows * (200 + 120 + 48 + 2 * 32 + 6) * 4);
   assert_true(ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD_SAVED, 1) +
-                  ops->saved_bytes(e.model, s) ==
+                  ops->saved_bytes(e.model, 1, s) ==
               ops->work_bytes(e.model, &e.device->model, s, WORK_FORWARD, 1));
-  assert_true(ops->saved_bytes(e.model, huge) == SIZE_MAX);
+  assert_true(ops->saved_bytes(e.model, 1, huge) == SIZE_MAX);
   for (int what = WORK_FORWARD; what <= WORK_DECODE; what++)
     if (what < WORK_LOSS || what > WORK_LOGITS)
       assert_true(ops->work_bytes(e.model, &e.device->model, huge, what, 1) == SIZE_MAX);

@@ -54,7 +54,8 @@ static void score(struct pairs *p, int64_t first, int64_t n, int32_t *sources, b
 {
   struct engine *e = &p->engine;
   const int64_t at = first * T * e->model->config.width;
-  struct model_call call = engine_call(e, e->model->head, (struct model_shape){.B = n, .T = T});
+  struct model_call call =
+      engine_call(e, e->model->stages - 1, (struct model_shape){.B = n, .T = T});
   const size_t bytes = e->model->ops->work_bytes(e->model, &e->device->model, call.shape,
                                                  pairs ? WORK_PREFERENCES : WORK_LOSS, e->threads);
   call.batch = batch_at(&p->batch, first * T);

@@ -106,12 +106,14 @@ static mesh_set group_named(const char *name)
 static int instr_of(const struct plan *plan, const char *text)
 {
   char name[32], group[16] = "";
-  int at = 0, unit = -1, micro = -1, more = 0, n = 0;
+  int at = 0, unit = -1, nth = -1, micro = -1, more = 0, n = 0;
   if (sscanf(text, "#%d", &at) == 1)
     return at < 0 ? plan->n + at : at;
   assert_int_equal(sscanf(text, "%31[A-Z_]%n", name, &n), 1);
   text += n;
   if (sscanf(text, ":%d%n", &unit, &n) == 1)
+    text += n;
+  if (sscanf(text, "/%d%n", &nth, &n) == 1)
     text += n;
   if (sscanf(text, ":%d%n", &micro, &n) == 1)
     text += n;
@@ -121,6 +123,7 @@ static int instr_of(const struct plan *plan, const char *text)
   for (at = 0; at < plan->n; at++) {
     const struct instr *instr = &plan->instr[at];
     if (strcmp(plan_op_name(instr->op), name) == 0 && (unit < 0 || instr->unit == unit) &&
+        (nth < 0 || plan->input.model->stage[instr->stage].nth == nth) &&
         (micro < 0 || instr->micro == micro) &&
         (!*group || instr->attr.group == group_named(group)))
       return at + more;

@@ -45,8 +45,9 @@ void broken_refused(struct plan *plan, const char *words);
  *   tier B TIER, purpose B PURPOSE, persistent B 0
  *   settle, spread, order  see below; plan_order() alone
  *
- * I is an operation with its unit, micro-batch and group, and a distance: "ENCODE:1:0@ACROSS+1"; or
- * a number from the first or the last instruction: "#3", "#-1". B is the buffer of an operand, as
+ * I is an operation with its unit, stage of the unit, micro-batch and group, and a distance:
+ * "FORWARD:1/0:0", "ENCODE:1:0@ACROSS+1"; or a number from the first or the last instruction: "#3",
+ * "#-1". B is the buffer of an operand, as
  * "UPDATE:1.master" or "UPDATE:1.7", a buffer's name, "none", "beyond" or "new": the last view. */
 void broken_change(struct plan *plan, const char *change);
 int broken_buffer(const struct plan *plan, const char *name);

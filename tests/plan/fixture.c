@@ -2,6 +2,7 @@
 #include "tests/test.h"
 
 #include "base/mem.h"
+#include "model/unit.h"
 
 struct device_model fixture_device = {
     .compute = DTYPE_F32, .gradient = DTYPE_F32, .host_memory = true};
@@ -20,9 +21,9 @@ static const struct part head_parts[] = {
     {24, PARAM_NORM}, {24, PARAM_NORM}, {97 * 24, PARAM_WEIGHT}};
 enum { MOST_PARTS = 6 };
 
-static size_t saved_bytes(const struct model *model, struct model_shape s)
+static size_t saved_bytes(const struct model *model, int stage, struct model_shape s)
 {
-  return (size_t)(s.B * s.T * model->config.width) * 4 * 7;
+  return (size_t)(s.B * s.T * model->config.width) * 4 * (size_t)(7 - model->stage[stage].part);
 }
 
 static size_t work_bytes(const struct model *model, const struct device_model *device,
@@ -36,19 +37,21 @@ static size_t work_bytes(const struct model *model, const struct device_model *d
   return (size_t)(s.B * s.T) * per_row[what];
 }
 
-static size_t cache_bytes(const struct model *model, int64_t B, int64_t capacity)
+static size_t cache_bytes(const struct model *model, int stage, int64_t B, int64_t capacity)
 {
-  return (size_t)(B * capacity * model->config.width) * 2 * 4;
+  return model->stage[stage].part > 0 ? 0 : (size_t)(B * capacity * model->config.width) * 2 * 4;
 }
 
-static double block_flops(const struct model *model, struct model_shape s)
+static double block_flops(const struct model *model, int stage, struct model_shape s)
 {
-  return 24.0 * (double)(s.B * s.T * model->config.width * model->config.width);
+  (void)stage;
+  return 24.0 * (double)(s.B * s.T * model->config.width * model->config.width) /
+         ((model->stages - 2) / model->blocks);
 }
 
-static double attention_flops(const struct model *model, struct model_shape s)
+static double attention_flops(const struct model *model, int stage, struct model_shape s)
 {
-  return block_flops(model, s) / 2;
+  return block_flops(model, stage, s) / 2;
 }
 
 static double head_flops(const struct model *model, struct model_shape s)
@@ -68,28 +71,31 @@ static const struct model_ops ops = {
 static bool is_frozen(const struct model *model, const struct point *point, int u, int p,
                       enum param_kind kind)
 {
-  bool head = u > model->blocks || (u == 0 && kind == PARAM_NORM);
+  const int block = model->unit[u].block;
+  const bool head = (u > 0 && u == model->head) || (u == 0 && kind == PARAM_NORM);
   switch (point->freeze) {
   case FREEZE_ODD: return p % 2;
   case FREEZE_EVEN: return p % 2 == 0;
-  case FREEZE_LOW: return u == 1 || kind == PARAM_EMBEDDING;
-  case FREEZE_MIDDLE: return u == model->blocks || head;
+  case FREEZE_LOW: return block == 0 || kind == PARAM_EMBEDDING;
+  case FREEZE_MIDDLE: return block == model->blocks - 1 || head;
   case FREEZE_BUT_HEAD: return !head;
   case FREEZE_BASE: return kind != PARAM_BIAS;
   default: return false;
   }
 }
 
-static void make_unit(struct model *model, const struct point *point, int u)
+/* Stages that share a unit divide its parameters; others have all of a block's. */
+static void make_unit(struct model *model, const struct point *point, const struct model_stage *of)
 {
-  const struct part *parts = u == 0 ? root_parts : u > model->blocks ? head_parts : block_parts;
+  const int u = of->unit, shared = point->own || point->stages == 0 ? 1 : point->stages;
+  const bool block = of->kind == STAGE_BLOCK;
+  const struct part *parts = block ? block_parts : u == 0 ? root_parts : head_parts;
   struct model_unit *unit = &model->unit[u];
   int64_t elements[MOST_PARTS];
   bool frozen[MOST_PARTS];
-  unit->name = u == 0              ? mem_strdup("root")
-               : u > model->blocks ? mem_strdup("head")
-                                   : mem_printf("h.%d", u - 1);
-  unit->params = u > model->blocks ? 3 : u > 0 ? 6 : model->head > 0 ? 2 : 4;
+  unit->name = block && shared > 1 ? mem_printf("h.%d", of->block) : mem_strdup(of->name);
+  unit->block = of->block;
+  unit->params = block ? 6 : u > 0 ? 3 : model->head > 0 ? 2 : 4;
   must(mem_alloc(MEM_META, (size_t)unit->params * sizeof *unit->param, (void **)&unit->param));
   for (int p = 0; p < unit->params; p++) {
     elements[p] = parts[p].elements;
@@ -98,6 +104,7 @@ static void make_unit(struct model *model, const struct point *point, int u)
     unit->param[p] = (struct model_param){.kind = parts[p].kind,
                                           .frozen = frozen[p],
                                           .ndim = matrix ? 2 : 1,
+                                          .part = shared > 1 ? p * shared / 6 : of->part,
                                           .shape = {matrix ? 24 : elements[p], elements[p] / 24}};
     model->frozen += frozen[p] ? elements[p] : 0;
   }
@@ -107,19 +114,25 @@ static void make_unit(struct model *model, const struct point *point, int u)
 void fixture_model_of(struct model *model, int blocks, const struct point *point)
 {
   static float inv_freq[6]; /* nothing reads it */
-  *model = (struct model){
-      .ops = &ops,
-      .inv_freq = point->llama ? inv_freq : NULL,
-      .blocks = blocks,
-      .block_units = 1,
-      .units = 1 + blocks + (point->head == UNTIED),
-      .head = point->head == UNTIED ? 1 + blocks : 0,
-      .ranks = point->ranks,
-      .config = {
-          .arch = "sizes", .layers = blocks, .width = 24, .heads = 2, .context = 16, .vocab = 97}};
-  must(mem_alloc(MEM_META, (size_t)model->units * sizeof *model->unit, (void **)&model->unit));
-  for (int u = 0; u < model->units; u++)
-    make_unit(model, point, u);
+  *model = (struct model){.ops = &ops,
+                          .inv_freq = point->llama ? inv_freq : NULL,
+                          .blocks = blocks,
+                          .ranks = point->ranks,
+                          .config = {.arch = "sizes",
+                                     .layers = blocks,
+                                     .width = 24,
+                                     .heads = 2,
+                                     .context = 16,
+                                     .vocab = 97,
+                                     .tied = point->head == TIED}};
+  struct stage_row rows[MODEL_UNIT_STAGES + 1] = {{"0", 1, false}};
+  static const char *const names[] = {"0", "1", "2", "3"};
+  for (int part = 1; part < point->stages; part++)
+    rows[part] = (struct stage_row){names[part], 1, !point->own};
+  must(stages_create(model, rows));
+  for (int s = 0; s < model->stages; s++)
+    if (model->stage[s].nth == 0)
+      make_unit(model, point, &model->stage[s]);
 }
 
 void fixture_model(struct model *model, int blocks)
@@ -135,6 +148,7 @@ void fixture_free(struct model *model)
     layout_unit_free(&model->unit[u].layout);
   }
   mem_free(model->unit);
+  mem_free(model->stage);
   *model = (struct model){0};
 }
 
@@ -180,8 +194,10 @@ static bool has_hops(const struct point *point)
 struct plan_input fixture_input(struct model *model, const struct point *point, int rank)
 {
   model->config.compute = point->half ? fixture_half.compute : fixture_device.compute;
-  for (int u = 1; u <= model->blocks; u++)
-    model->unit[u].fp8 = point->fp8 && u != 2 ? FP8_PRODUCTS : FP8_NOTHING;
+  for (int u = 0; u < model->units; u++)
+    model->unit[u].fp8 = point->fp8 && model->unit[u].block >= 0 && model->unit[u].block != 1
+                             ? FP8_PRODUCTS
+                             : FP8_NOTHING;
   const struct deck_units mixed = {point->mixed, {{"h.1", "none"}}};
   const bool extended = point->input == INPUT_TRIVIAL || point->input == INPUT_PACKED;
   /* clang-format off */
@@ -276,6 +292,8 @@ static const struct word words[] = {
     {"threads", NUMBER, AT(threads), NULL},
     {"sources", NUMBER, AT(sources), NULL},
     {"capacity", LONG, AT(capacity), NULL},
+    {"stages", NUMBER, AT(stages), NULL},
+    {"own", FLAG, AT(own), NULL},
     {"llama", FLAG, AT(llama), NULL},
     {"whole", FLAG, AT(whole), NULL},
     {"targets", CHOICE, AT(targets), LIST("all", "some", "half", "twice")},

@@ -60,6 +60,8 @@ struct point {
   int threads;                  /* 0: 1 */
   int sources;                  /* of the data; 0: 1 */
   int64_t capacity;             /* of a cache */
+  int stages;                   /* of a block; 0: one */
+  bool own;                     /* each stage has a unit */
   bool llama, whole, stochastic, no_clip, beside, late;
   /* Weights, positions and documents; LEADING has the second half of PACKED in a plain batch. */
   enum { INPUT_PLAIN, INPUT_TRIVIAL, INPUT_PACKED, INPUT_LEADING } input;

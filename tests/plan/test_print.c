@@ -51,6 +51,8 @@ static const struct {
     {"documents", 0, "full_shard micros=2 recompute=2 llama bf16 input=trivial"},
     {"lr_scale", 0, "shard_optim ranks=2 optim=muon lr_scale=0.25"},
     {"pairs", 1, "full_shard ranks=2 prefetch=1 micros=2 each_micro beta=0.1"},
+    {"stages", 1, "full_shard ranks=2 prefetch=1 micros=2 each_micro untied stages=2"},
+    {"stages_own", 0, "full_shard ranks=2 keep=input_host stages=2 own bf16 host"},
     {"generate", 0, "generate full_shard ranks=2 prefetch=1 each_micro"},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };

@@ -40,7 +40,7 @@ TEST(form_is_held_against_the_table)
 
   plan = broken_start(fixture_point(FULL_SHARD));
   plan->instr[3].micro = 2;
-  broken_refused(plan, "unknown operation, unit or micro-batch");
+  broken_refused(plan, "unknown operation, unit, stage or micro-batch");
 }
 
 TEST(waits_must_be_possible)

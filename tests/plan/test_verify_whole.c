@@ -193,7 +193,7 @@ TEST(no_instruction_can_lose_its_unit)
       if (unit < 0)
         continue;
       plan->instr[i].unit = -1;
-      must_fail(plan_verify(plan), STATUS_PLAN, "unknown operation, unit or micro-batch");
+      must_fail(plan_verify(plan), STATUS_PLAN, "unknown operation, unit, stage or micro-batch");
       plan->instr[i].unit = unit;
       seen[plan->instr[i].op]++;
     }
@@ -203,6 +203,24 @@ TEST(no_instruction_can_lose_its_unit)
   for (int op = 0; op < OP_COUNT; op++)
     assert_int_equal(seen[op] > 0,
                      op != OP_LOAD && op != OP_MERGE && op != OP_METRICS && op != OP_FETCH_LOSS);
+}
+
+/* Neither that before or after its own, nor none. */
+TEST(no_instruction_can_have_another_stage)
+{
+  for (int p = 0; p < n_whole; p++) {
+    struct plan *plan = broken_start(fixture_point("%s", whole[p]));
+    for (int i = 0; i < plan->n; i++) {
+      const int stage = plan->instr[i].stage, others[] = {stage - 1, stage + 1, stage < 0 ? 1 : -1};
+      for (int o = 0; o < 3; o++) {
+        plan->instr[i].stage = others[o];
+        must_fail(plan_verify(plan), STATUS_PLAN, "");
+      }
+      plan->instr[i].stage = stage;
+    }
+    must(plan_verify(plan));
+    plan_destroy(plan);
+  }
 }
 
 TEST(no_operation_can_be_spared_in_all_units)
