@@ -58,9 +58,12 @@ static enum status pass(const struct io_tensor *tensor, struct layout_range piec
   const struct layout_range own = {piece.begin > passage->own.begin ? piece.begin
                                                                     : passage->own.begin,
                                    piece.end < passage->own.end ? piece.end : passage->own.end};
-  if (own.begin < own.end)
-    atomic_fetch_add(passage->sum,
-                     sum_of(passage->name, own, (float *)data + (own.begin - piece.begin)));
+  const struct layout_box box = layout_box(tensor->ndim, tensor->shape, tensor->cut);
+  for (int64_t at = own.begin, n; at < own.end; at += n) {
+    const struct layout_range run = layout_box_run(&box, at, own.end);
+    n = run.end - run.begin;
+    atomic_fetch_add(passage->sum, sum_of(passage->name, run, (float *)data + (at - piece.begin)));
+  }
   if (!to->data)
     return to->move(to, piece, data);
   memcpy((float *)to->data + (piece.begin - to->range.begin), data,

@@ -1,4 +1,6 @@
 /* Names the state's tensors, and finds each rank's range of them. */
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/progress.h"
 #include "job/state_private.h"
@@ -13,8 +15,10 @@ static const char *group_of(const struct plan *plan, int kind)
   return kind == 0 ? "model" : plan->state[kind - 1]->name;
 }
 
-static void describe_tensor(struct job_state *state, int kind, int u, int p,
-                            const struct job_state_piece *piece)
+/* Blocks of a type or codec are counted from the begin of each parameter, so cuts must not go
+ * through them. Then another number of pieces has the same blocks. */
+static enum status describe_tensor(struct job_state *state, int kind, int u, int p,
+                                   const struct job_state_piece *piece)
 {
   const struct plan *plan = state->plan;
   const struct model_param *param = &plan->input.model->unit[u].param[p];
@@ -33,13 +37,15 @@ static void describe_tensor(struct job_state *state, int kind, int u, int p,
                             .writer = true,
                             .range = layout_param_part(layout, p, piece->range),
                             .arg = part};
-  for (int d = 0; d < param->ndim; d++)
-    out->shape[d] = param->shape[d];
+  model_whole_shape(param, out->shape);
+  memcpy(out->cut, param->cut, sizeof out->cut);
   const bool empty = out->range.begin >= out->range.end;
   if (piece->host && piece->type == DTYPE_F32)
     out->data = piece->host + (empty ? 0 : part->at + out->range.begin) * (int64_t)sizeof(float);
   else
     out->move = piece->codec ? job_state_move_coded : job_state_move;
+  return layout_check_cuts(param->name, param->ndim, out->shape, out->cut,
+                           piece->codec ? LAYOUT_BLOCK : dtype_block(piece->type));
 }
 
 static enum status describe_residuals(struct job_state *state)
@@ -64,17 +70,18 @@ static enum status describe_tensors(struct job_state *state, int kinds)
 {
   const struct plan *plan = state->plan;
   const struct model *model = plan->input.model;
+  enum status status = STATUS_OK;
   for (int kind = 0; kind < kinds; kind++) {
     const bool described = is_described(state, kind);
     for (int u = 0; u < model->units && described; u++)
-      for (int p = 0; p < model->unit[u].params; p++) {
+      for (int p = 0; p < model->unit[u].params && !status; p++) {
         const struct job_state_piece *piece =
             &state->piece[job_state_piece_index(plan, kind, u, plan->unit[u].layout.frozen[p])];
         if (piece->buffer >= 0 && job_state_has(plan, kind, u, p))
-          describe_tensor(state, kind, u, p, piece);
+          status = describe_tensor(state, kind, u, p, piece);
       }
   }
-  return job_state_is_residual(plan, kinds - 1) ? describe_residuals(state) : STATUS_OK;
+  return !status && job_state_is_residual(plan, kinds - 1) ? describe_residuals(state) : status;
 }
 
 static enum status alloc_tables(struct job_state *state, int kinds)
@@ -212,6 +219,19 @@ void job_state_close(struct job_state *state)
 
 /* --- initialisation ------------------------------------------------------ */
 
+static enum status fill_runs(const struct io_tensor *tensor, struct layout_range range,
+                             job_state_source *source, const void *arg, float *out)
+{
+  const struct layout_box box = layout_box(tensor->ndim, tensor->shape, tensor->cut);
+  enum status status = STATUS_OK;
+  for (int64_t at = range.begin, n; at < range.end && !status; at += n) {
+    const struct layout_range run = layout_box_run(&box, at, range.end);
+    n = run.end - run.begin;
+    status = source(arg, run, out + (at - range.begin));
+  }
+  return status;
+}
+
 enum status job_state_fill(const struct io_tensor *tensor, struct layout_range range,
                            job_state_source *source, const void *arg)
 {
@@ -219,10 +239,11 @@ enum status job_state_fill(const struct io_tensor *tensor, struct layout_range r
   float values[PART];
   enum status status = STATUS_OK;
   if (tensor->data)
-    return source(arg, range, (float *)tensor->data + (range.begin - tensor->range.begin));
+    return fill_runs(tensor, range, source, arg,
+                     (float *)tensor->data + (range.begin - tensor->range.begin));
   for (int64_t at = range.begin; at < range.end && !status; at += PART) {
     const struct layout_range part = {at, range.end - at < PART ? range.end : at + PART};
-    status = source(arg, part, values) ?: tensor->move(tensor, part, values);
+    status = fill_runs(tensor, part, source, arg, values) ?: tensor->move(tensor, part, values);
   }
   return status;
 }

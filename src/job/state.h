@@ -58,8 +58,8 @@ enum status job_state_open_saved(const struct job *job, const struct job_state_s
 enum status job_state_commit(struct job_state *state);
 void job_state_close(struct job_state *state); /* takes NULL */
 /* Fills a range of a tensor of any type with the fp32 elements that `source` writes to out[0 ..].
- * It calls `source` for one part after the other. Several threads may fill different ranges of a
- * tensor in memory. Local. */
+ * It calls `source` for one run after the other, by its range of the whole tensor. Several threads
+ * may fill different ranges of a tensor in memory. Local. */
 typedef enum status job_state_source(const void *arg, struct layout_range range, float *out);
 enum status job_state_fill(const struct io_tensor *tensor, struct layout_range range,
                            job_state_source *source, const void *arg);

@@ -59,23 +59,32 @@ static const struct st_tensor *find_tensor(const struct model *model,
   return tensor || !base ? tensor : safetensors_folder_find(folder, base);
 }
 
+/* shape: of the whole parameter. */
+static bool has_shape(const struct st_tensor *tensor, const struct model_param *param,
+                      int64_t *shape)
+{
+  model_whole_shape(param, shape);
+  return tensor->ndim == param->ndim &&
+         memcmp(tensor->shape, shape, (size_t)param->ndim * sizeof *shape) == 0;
+}
+
 static enum status match_param(const struct model *model, const struct model_param *param,
                                const char *dir, const struct safetensors_folder *folder,
                                const struct st_tensor **out)
 {
   const bool adapter = param->kind == PARAM_ADAPTER;
   const struct st_tensor *tensor = adapter ? NULL : find_tensor(model, folder, param->name);
+  int64_t shape[LAYOUT_MAX_DIMS];
   *out = NULL;
   if (adapter)
     return STATUS_OK;
   if (!tensor)
     return refuse_missing(param->name, dir, folder);
-  if (tensor->ndim != param->ndim ||
-      memcmp(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape) != 0)
+  if (!has_shape(tensor, param, shape))
     return status_set(STATUS_INPUT, "%s: tensor %s has shape %s, and %s in this model",
                       tensor->file, tensor->name,
                       layout_shape_text(tensor->ndim, tensor->shape).text,
-                      layout_shape_text(param->ndim, param->shape).text);
+                      layout_shape_text(param->ndim, shape).text);
   if (!tensor->known)
     return safetensors_read(tensor, (struct layout_range){0, 0},
                             NULL); /* logs the name of the file */
@@ -274,18 +283,18 @@ static enum status match_adapter(const struct job_state *state,
                                  const struct model_param *param, const struct st_tensor **out)
 {
   const char *dir = state->job->deck->lora.init;
+  int64_t shape[LAYOUT_MAX_DIMS];
   *out = find_tensor(state->job->model, folder, param->name);
   if (!*out)
     return status_set(STATUS_INPUT, "%s has no %s: it has adapters of other matrices", dir,
                       param->name);
-  if ((*out)->ndim == 2 && !memcmp((*out)->shape, param->shape, 2 * sizeof *param->shape))
+  if (has_shape(*out, param, shape))
     return STATUS_OK;
   return status_set(STATUS_INPUT,
                     "%s: tensor %s has shape %s, and %s in this model: it is an adapter of another "
                     "base than %s",
                     dir, (*out)->name, layout_shape_text((*out)->ndim, (*out)->shape).text,
-                    layout_shape_text(param->ndim, param->shape).text,
-                    state->job->deck->train.init);
+                    layout_shape_text(param->ndim, shape).text, state->job->deck->train.init);
 }
 
 /* folder NULL: initial values. */

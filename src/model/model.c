@@ -47,6 +47,12 @@ void model_destroy(struct model *model)
   mem_free(model);
 }
 
+void model_whole_shape(const struct model_param *param, int64_t *out)
+{
+  for (int d = 0; d < param->ndim; d++)
+    out[d] = param->shape[d] * (param->cut[d].parts > 1 ? param->cut[d].parts : 1);
+}
+
 void model_init_param(const struct model *model, uint64_t seed, int u, int p,
                       struct layout_range range, float *out)
 {

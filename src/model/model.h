@@ -26,7 +26,8 @@ struct model_param {
   char *name; /* Hugging Face's: "transformer.h.0.attn.c_attn.weight" */
   enum param_kind kind;
   int ndim;
-  int64_t shape[LAYOUT_MAX_DIMS];
+  int64_t shape[LAYOUT_MAX_DIMS];         /* of this rank's piece */
+  struct layout_cut cut[LAYOUT_MAX_DIMS]; /* the piece; zeros: all of the parameter */
   enum param_init init;
   float std;   /* INIT_NORMAL; INIT_UNIFORM: from -std to std */
   bool frozen; /* by model_freeze() or model_adapt() */
@@ -289,10 +290,11 @@ int64_t model_beside_bytes(const struct model *model, int unit, const struct lay
 enum status model_beside_move(const struct model *model, struct lane *lane,
                               const struct model_part *part, bool keeps, void *beside);
 
-/* Initial values of elements [range) of parameter p of unit u, according to the architecture's
- * paper. A pure function of (seed, name, element), so any rank can make its own shard. Writes
- * range.end
- * - range.begin floats. Local. */
+/* The shape of the parameter whose piece it is. */
+void model_whole_shape(const struct model_param *param, int64_t *out);
+/* Initial values of elements [range) of the whole of parameter p of unit u, according to the
+ * architecture's paper. A pure function of (seed, name, element), so any rank can make its own
+ * shard. Writes range.end - range.begin floats. Local. */
 void model_init_param(const struct model *model, uint64_t seed, int u, int p,
                       struct layout_range range, float *out);
 

@@ -2,6 +2,7 @@ check_PROGRAMS += \
 	tests/job/test_axes \
 	tests/job/test_choose \
 	tests/job/test_copies \
+	tests/job/test_cuts \
 	tests/job/test_place \
 	tests/job/test_prefetch \
 	tests/job/test_rates \

@@ -1,40 +1,12 @@
 /* Pieces of tensors. Oracles: pieces that loops over coordinates copy, element by element; a count
  * of how often each element is met; the tensor that pieces in flat buffers, cut into shards, give
  * back. */
-#include <string.h>
-
 #include "base/mem.h"
 #include "layout/layout.h"
+#include "tests/layout/whole.h"
 #include "tests/test.h"
 
 enum { DIMS = LAYOUT_MAX_DIMS, MOST = 4096, SHARDS = 7 };
-
-/* Coordinates of an element that is counted row by row. */
-static void coordinates(int64_t e, const int64_t *size, int64_t *out)
-{
-  for (int d = DIMS - 1; d >= 0; e /= size[d--])
-    out[d] = e % size[d];
-}
-
-static int64_t element_at(const int64_t *shape, const int64_t *at)
-{
-  int64_t e = 0;
-  for (int d = 0; d < DIMS; d++)
-    e = e * shape[d] + at[d];
-  return e;
-}
-
-/* The element of the tensor that element e of a piece is. */
-static int64_t whole_element(const int64_t *shape, const struct layout_cut *cut, int64_t e)
-{
-  int64_t size[DIMS], at[DIMS];
-  for (int d = 0; d < DIMS; d++)
-    size[d] = shape[d] / (cut[d].parts ?: 1);
-  coordinates(e, size, at);
-  for (int d = 0; d < DIMS; d++)
-    at[d] += cut[d].index * size[d];
-  return element_at(shape, at);
-}
 
 static int64_t product(const int64_t *shape)
 {
@@ -53,14 +25,14 @@ static void check_runs(const int64_t *shape, const struct layout_cut *cut)
         const struct layout_range run = layout_box_run(&box, at, end);
         assert_true(run.begin > reached && run.begin < run.end);
         for (int64_t e = run.begin; e < run.end; e++, at++)
-          assert_int_equal(e, whole_element(shape, cut, at));
+          assert_int_equal(e, whole_element(DIMS, shape, cut, at));
         reached = run.end;
         assert_true(at <= end);
       }
     }
   for (int64_t t = 0, before = 0; t <= product(shape); t++) {
     assert_int_equal(layout_box_before(&box, t), before);
-    before += before < n && whole_element(shape, cut, before) == t;
+    before += before < n && whole_element(DIMS, shape, cut, before) == t;
   }
 }
 
@@ -76,7 +48,8 @@ static void gather_shards(const int64_t *shape, const struct layout_cut *cut, in
   must(layout_unit_pack(3, sizes, NULL, NULL, shards, &unit));
   must(mem_new(MEM_META, unit.flat, &flat));
   for (int64_t e = 0; e < n; e++)
-    flat[unit.offset[0] + e] = flat[unit.offset[2] + e] = (float)(whole_element(shape, cut, e) + 1);
+    flat[unit.offset[0] + e] = flat[unit.offset[2] + e] =
+        (float)(whole_element(DIMS, shape, cut, e) + 1);
   for (int rank = 0; rank < shards; rank++)
     for (int p = 0; p < 3; p += 2) {
       const struct layout_range shard = layout_shard(&unit, false, shards, rank),
@@ -153,8 +126,8 @@ TEST(sizes_have_64_bits)
     assert_int_equal(n, product(shape) / 7 / (c % 2 ? 18 : 1) / (c % 3 ? 3 : 1));
     for (int64_t e = c; e < n; e += n / 97) {
       const struct layout_range run = layout_box_run(&box, e, n);
-      assert_int_equal(run.begin, whole_element(shape, cut, e));
-      assert_int_equal(run.end - 1, whole_element(shape, cut, e + (run.end - run.begin) - 1));
+      assert_int_equal(run.begin, whole_element(DIMS, shape, cut, e));
+      assert_int_equal(run.end - 1, whole_element(DIMS, shape, cut, e + (run.end - run.begin) - 1));
       assert_int_equal(layout_box_before(&box, run.begin), e);
       assert_int_equal(layout_box_before(&box, run.end), e + (run.end - run.begin));
     }

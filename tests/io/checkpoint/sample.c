@@ -4,6 +4,7 @@
 #include <ftw.h>
 
 #include "base/mem.h"
+#include "tests/layout/whole.h"
 
 // clang-format off
 static const struct io_tensor shapes[] = {
@@ -47,19 +48,6 @@ int64_t sample_elements(const struct io_tensor *tensor)
   return n;
 }
 
-/* The element of the tensor that element e of the rank's piece is. */
-static int64_t whole_element(const struct io_tensor *tensor, int64_t e)
-{
-  int64_t whole = 0, inner = 1;
-  for (int d = tensor->ndim - 1; d >= 0; d--) {
-    const int64_t size = tensor->shape[d] / (tensor->cut[d].parts ?: 1);
-    whole += (tensor->cut[d].index * size + e % size) * inner;
-    inner *= tensor->shape[d];
-    e /= size;
-  }
-  return whole;
-}
-
 /* The bytes of the rank's range: puts them into `data`, or counts those that are others. */
 static int64_t each_byte(const struct io_tensor *tensor, int seed, int t, bool fill,
                          unsigned char *data)
@@ -67,7 +55,7 @@ static int64_t each_byte(const struct io_tensor *tensor, int seed, int t, bool f
   const int64_t size = (int64_t)dtype_size(tensor->type);
   int64_t wrong = 0;
   for (int64_t e = tensor->range.begin; e < tensor->range.end; e++) {
-    const int64_t first = whole_element(tensor, e) * size;
+    const int64_t first = whole_element(tensor->ndim, tensor->shape, tensor->cut, e) * size;
     for (int64_t i = 0; i < size; i++, data++) {
       const unsigned char byte = sample_byte(seed, t, first + i);
       *data = fill ? byte : *data;
