@@ -127,7 +127,7 @@ use_gpus() {
 train() {
   ranks=$1 dir=$2
   shift 2
-  on "$ranks" "$SLUICE" train tiny.yaml run.dir="$dir" "$@" > "$dir.log" 2>&1 || {
+  on "$ranks" "$SLUICE" train tiny.yaml run.dir="$dir" "$@" > "$dir.log" 2>&1 < /dev/null || {
     status=$?; cat "$dir.log" >&2; die "train $ranks $dir $* (exit $status)"; }
 }
 
