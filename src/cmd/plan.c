@@ -101,17 +101,21 @@ static enum status create_target(const struct values *values, const struct deck 
 }
 
 /* gpu= may name another GPU than that of this machine. */
-static enum status check_fp8(const struct values *values, const struct deck *deck,
-                             const struct fit_room *room, const struct target *target)
+static enum status choose_fp8(const struct values *values, const struct deck *deck,
+                              const struct fit_room *room, struct target *target)
 {
-  bool tensor;
+  bool tensor = false;
   if (deck->run.compute != DECK_COMPUTE_FP8)
     return STATUS_OK;
-  if (room->gpu)
-    return job_fp8_scales(deck, device_cuda_fp8(room->gpu->major, room->gpu->minor), values->gpu,
-                          &tensor);
-  return job_fp8_scales(deck, target->model.fp8,
-                        target->device ? target->device->product : target->place.device, &tensor);
+  const enum status status =
+      room->gpu ? job_fp8_scales(deck, device_cuda_fp8(room->gpu->major, room->gpu->minor),
+                                 values->gpu, &tensor)
+                : job_fp8_scales(deck, target->model.fp8,
+                                 target->device ? target->device->product : target->place.device,
+                                 &tensor);
+  if (tensor)
+    target->model.fp8 = FP8_SCALES_TENSOR;
+  return status;
 }
 
 /* The purposes of a plan. */
@@ -434,7 +438,7 @@ static enum status run(const struct arguments *arguments)
       ?: look_at_data(arguments->comm, values->documents, &deck)
       ?: take_gpu(values, &deck)
       ?: create_target(values, &deck, &room, &target)
-      ?: check_fp8(values, &deck, &room, &target)
+      ?: choose_fp8(values, &deck, &room, &target)
       ?: job_model(&deck, target.place.compute, (int)values->ranks, &model)
       ?: make_input(values, &deck, (enum plan_mode)values->mode, model, &target, &input)
       ?: print_plan(values, &deck, &target, &input, &room, &fits);

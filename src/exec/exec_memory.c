@@ -75,6 +75,7 @@ static enum status check_same_state(const struct plan *a, const struct plan *b)
   for (int u = 0; u < a->input.model->units; u++) {
     const struct plan_unit *x = &a->unit[u], *y = &b->unit[u];
     if (!same_place(a, x->master, b, y->master) || !same_place(a, x->frozen, b, y->frozen) ||
+        !same_place(a, x->kept, b, y->kept) ||
         !same_place(a, x->working, b, y->working) || !same_place(a, x->shared, b, y->shared) ||
         !same_states(a, b, u))
       return status_set(STATUS_INTERNAL,

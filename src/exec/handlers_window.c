@@ -102,12 +102,17 @@ static struct model_part part_of(const struct call *call, int k, bool frozen)
 
 enum status run_measure(const struct call *call)
 {
-  void *const scales = use(call, MEASURE_SCALES);
-  enum status status =
-      call->lane->device->ops->zero(call->lane, scales, (size_t)use_bytes(call, MEASURE_SCALES));
+  const struct device_ops *ops = call->lane->device->ops;
+  const bool keeps = call->exec->plan->unit[call->instr->unit].kept >= 0;
+  const size_t bytes = (size_t)use_bytes(call, MEASURE_SCALES),
+               kept = keeps ? (size_t)use_bytes(call, MEASURE_FROZEN) : 0;
+  char *const scales = use(call, MEASURE_SCALES);
+  enum status status = ops->zero(call->lane, scales + kept, bytes - kept);
+  if (keeps && !status)
+    status = ops->copy(call->lane, scales, use(call, MEASURE_FROZEN), kept);
   for (int frozen = 0; frozen <= 1 && !status; frozen++) {
     const int k = frozen ? MEASURE_FROZEN : MEASURE_TRAINED;
-    if (!use(call, k))
+    if (!use(call, k) || (frozen && keeps))
       continue;
     const struct model_part part = part_of(call, k, frozen);
     status = model_fp8_measure(model_of(call), call->lane, &part, scales);

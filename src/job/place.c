@@ -230,8 +230,10 @@ static enum status choose_fp8_scales(struct job *job)
       job->comm, job_fp8_scales(job->deck, job->device->model.fp8, job->device->product, &tensor));
   int64_t any = tensor;
   status = status ?: comm_max_i64(job->comm, &any, 1);
-  if (!status)
-    job->device->fp8_tensor = any;
+  if (!status && any) {
+    job->device->fp8_tensor = true;
+    job->device->model.fp8 = FP8_SCALES_TENSOR;
+  }
   return status;
 }
 

@@ -21,7 +21,13 @@ static const struct job_state_piece *piece_of(const struct job_state *state, int
 
 static int64_t elements_of(const struct plan *plan, int u)
 {
-  return plan->unit[u].frozen_owned.end - plan->unit[u].frozen_owned.begin;
+  const struct layout_range range = plan_message_range(plan, u);
+  return range.end - range.begin;
+}
+
+static int64_t kept_bytes(const struct plan *plan, int u)
+{
+  return plan->unit[u].kept < 0 ? 0 : plan->buffer[plan->unit[u].kept].bytes;
 }
 
 int64_t job_state_coding_bytes(const struct plan *plan, int64_t *messages)
@@ -29,11 +35,11 @@ int64_t job_state_coding_bytes(const struct plan *plan, int64_t *messages)
   int64_t most = 0;
   *messages = 0;
   for (int u = 0; u < plan->input.model->units; u++) {
-    const int buffer = plan->unit[u].frozen;
-    if (buffer < 0 || plan->buffer[buffer].dtype != DTYPE_U8)
+    if (!plan_keeps_message(plan, u))
       continue;
+    const int64_t bytes = plan->buffer[plan->unit[u].frozen].bytes + kept_bytes(plan, u);
     most = elements_of(plan, u) > most ? elements_of(plan, u) : most;
-    *messages = plan->buffer[buffer].bytes > *messages ? plan->buffer[buffer].bytes : *messages;
+    *messages = bytes > *messages ? bytes : *messages;
   }
   return most * (int64_t)sizeof(float);
 }
@@ -51,7 +57,7 @@ static enum status prepare(struct job_state *state)
   *coding = (struct job_state_coding){.unit = -1};
   state->coding = coding;
   status = mem_alloc(MEM_IO, (size_t)bytes, (void **)&coding->x)
-               ?: device_create("host", 0, DTYPE_F32, &coding->host);
+               ?: device_create("host", 0, state->job->place.compute, &coding->host);
   return status || state->job->device->model.host_memory
              ? status
              : mem_alloc(MEM_IO, (size_t)messages, (void **)&coding->message);
@@ -69,7 +75,7 @@ void job_state_coding_destroy(struct job_state_coding *coding)
 
 struct work {
   const struct job_state *state;
-  char *message; /* in host memory */
+  char *message, *kept; /* in host memory */
 };
 
 static enum status code(struct lane *lane, const void *arg)
@@ -78,7 +84,7 @@ static enum status code(struct lane *lane, const void *arg)
   const struct plan *plan = work->state->plan;
   const struct job_state_coding *coding = work->state->coding;
   return work->state->loads
-             ? plan_message_encode(plan, coding->unit, lane, coding->x, work->message)
+             ? plan_message_encode(plan, coding->unit, lane, coding->x, work->message, work->kept)
              : plan_message_decode(plan, coding->unit, lane, 1, work->message, DTYPE_F32,
                                    coding->x);
 }
@@ -89,9 +95,13 @@ static enum status code_unit(const struct job_state *state)
 {
   const struct job *job = state->job;
   const struct job_state_piece *piece = piece_of(state, state->coding->unit);
-  const struct work work = {state, piece->host ? piece->host : state->coding->message};
-  char *const there = piece->host ? NULL : job_state_pointer(job, piece->buffer);
+  const int kept = state->plan->unit[state->coding->unit].kept;
   const int64_t bytes = job_state_piece_bytes(piece);
+  char *const there = piece->host ? NULL : job_state_pointer(job, piece->buffer),
+              *const place = kept < 0 ? NULL : job_state_pointer(job, kept);
+  const struct work work = {state, piece->host ? piece->host : state->coding->message,
+                            job->device->model.host_memory ? place
+                                                           : state->coding->message + bytes};
   enum status status = STATUS_OK;
   if (there && !state->loads)
     status = job_state_copy(job, work.message, there, bytes);
@@ -100,6 +110,8 @@ static enum status code_unit(const struct job_state *state)
                                     &work);
   if (!status && there && state->loads)
     status = job_state_copy(job, there, work.message, bytes);
+  if (!status && place && place != work.kept)
+    status = job_state_copy(job, place, work.kept, kept_bytes(state->plan, state->coding->unit));
   progress_add();
   return status;
 }
@@ -152,7 +164,7 @@ enum status job_state_move_coded(const struct io_tensor *tensor, struct layout_r
   if (status)
     return status;
   const int64_t begin = part->piece->range.begin -
-                        state->plan->unit[part->unit].frozen_owned.begin + part->at + range.begin;
+                        plan_message_range(state->plan, part->unit).begin + part->at + range.begin;
   float *const x = state->coding->x + begin;
   const size_t bytes = (size_t)(range.end - range.begin) * sizeof *x;
   memcpy(state->loads ? (void *)x : data, state->loads ? data : x, bytes);

@@ -59,7 +59,7 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
 {
   const struct plan_unit *unit = &plan->unit[u];
   struct job_state_piece piece = {.buffer = unit->master,
-                                  .range = frozen ? unit->frozen_owned : unit->owned,
+                                  .range = frozen ? plan_message_range(plan, u) : unit->owned,
                                   .code = STATE_LINEAR};
   if (frozen) {
     piece.buffer = kind > 0 || (saves && plan->input.model->lora_rank > 0) ? -1 : unit->frozen;
@@ -71,7 +71,7 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
   }
   if (piece.buffer >= 0)
     piece.type = plan->buffer[piece.buffer].dtype;
-  if (piece.type == DTYPE_U8) /* a message */
+  if (frozen && piece.buffer >= 0 && plan_keeps_message(plan, u))
     piece.codec = &unit->policy.base;
   return piece;
 }

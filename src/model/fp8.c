@@ -132,6 +132,32 @@ static struct fp8_part cut_param(const struct model *model, const struct model_p
                                (float *)((char *)scales + model_fp8_offset(model, part->unit, p))};
 }
 
+int64_t model_fp8_kept_bytes(const struct model *model, int unit)
+{
+  const struct model_unit *u = &model->unit[unit];
+  int p = 0;
+  while (p < u->params && u->param[p].kind != PARAM_ADAPTER)
+    p++;
+  return model_fp8_offset(model, unit, p);
+}
+
+struct layout_range model_fp8_blocks(const struct model *model, int unit,
+                                     const struct layout_unit *layout, struct layout_range range)
+{
+  struct layout_range all = range;
+  for (int p = 0; p < layout->params; p++) {
+    const struct layout_range own = layout_param_part(layout, p, range);
+    const int64_t rows = FP8_TILE * model->unit[unit].param[p].shape[1];
+    if (!is_weight(model, unit, p) || own.begin >= own.end)
+      continue;
+    const int64_t begin = layout->offset[p] + own.begin / rows * rows,
+                  end = layout->offset[p] + (own.end + rows - 1) / rows * rows;
+    all.begin = begin < all.begin ? begin : all.begin;
+    all.end = end > all.end ? end : all.end;
+  }
+  return all;
+}
+
 enum status model_fp8_measure(const struct model *model, struct lane *lane,
                               const struct model_part *part, void *scales)
 {

@@ -273,6 +273,12 @@ enum status model_fp8_measure(const struct model *model, struct lane *lane,
                               const struct model_part *part, void *scales);
 /* Makes scales of magnitudes, in place. */
 enum status model_fp8_scale(const struct model *model, struct lane *lane, int unit, void *scales);
+/* A base of adapters can be kept as codes, and what MEASURE makes of it next to them: the first
+ * bytes of scales, before those of adapters. */
+int64_t model_fp8_kept_bytes(const struct model *model, int unit);
+/* The range with all of the blocks that it has elements of. */
+struct layout_range model_fp8_blocks(const struct model *model, int unit,
+                                     const struct layout_unit *layout, struct layout_range range);
 /* codes [range) of the part, zero outside of weights. */
 enum status model_fp8_code(const struct model *model, struct lane *lane,
                            const struct model_part *part, const void *scales, uint8_t *codes);

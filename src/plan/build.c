@@ -69,13 +69,16 @@ static bool gathers(const struct builder *b, int u)
   return b->shards || b->host || b->element != DTYPE_F32 || casts_frozen(b, u);
 }
 
-/* Without shards, a frozen part of the compute type can be kept in its window. Then the window
- * stays from step to step, which pays only if at least half of it is frozen. */
+/* Without shards, a frozen part of the window's type can be kept in its window. Then the window
+ * stays from step to step, which pays only if at least half of it is frozen. Scales are made for
+ * windows that something is gathered to. */
 static bool keeps_frozen(const struct builder *b, int u)
 {
   const struct plan_unit *own = &b->plan->unit[u];
-  return b->element != DTYPE_F32 && own->policy.frozen == b->element && !b->shards &&
-         !own->policy.host && !b->model->unit[u].fp8 && own->layout.flat >= 2 * own->layout.trained;
+  const bool codes = plan_gathers_codes(b->plan, u);
+  return b->element != DTYPE_F32 && own->policy.frozen == own->policy.window && !b->shards &&
+         !own->policy.host && own->layout.flat >= 2 * own->layout.trained &&
+         (!codes || own->layout.trained > 0);
 }
 
 /* ZeRO-1 keeps whole parameters from step to step, around the master. If the compute type is
@@ -225,14 +228,17 @@ static void add_parts(struct builder *b, int u, enum plan_tier tier)
   if (mine > 0)
     own->master = build_persistent(b, "master", u, tier, PURPOSE_PARAMS, DTYPE_F32, mine);
   if (keeps_frozen(b, u)) {
-    b->unit[u].params =
-        build_persistent(b, "params", u, tier, PURPOSE_PARAMS, b->element, own->layout.flat);
+    b->unit[u].params = build_persistent(b, "params", u, tier, PURPOSE_PARAMS, own->policy.window,
+                                         own->layout.flat);
     b->unit[u].trained = build_part(b, "trained_window", u, b->unit[u].params, false);
     own->frozen = build_part(b, "frozen", u, b->unit[u].params, true);
   } else if (frozen > 0)
     own->frozen =
         build_persistent(b, "frozen", u, tier, PURPOSE_PARAMS, own->policy.frozen,
                          own->policy.frozen == DTYPE_U8 ? plan_message_bytes(b->plan, u) : frozen);
+  if (own->policy.frozen == DTYPE_F8_E4M3)
+    own->kept = build_persistent(b, "kept", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_U8,
+                                 model_fp8_kept_bytes(b->model, u));
   if (own->policy.working == WORKING_SHARED)
     build_shared_copy(b, u);
   else if (mine > 0 && own->policy.working == WORKING_OWN)
@@ -434,7 +440,8 @@ static void open_window(struct builder *b, struct window *window)
             working = b->plan->unit[u].working;
   window->buffer = b->unit[u].params;
   if (window->buffer >= 0) {
-    build_gather(b, u, micro, working >= 0 ? working : master, b->unit[u].trained);
+    build_gather(b, u, micro, build_scales(b, u, working >= 0 ? working : master, frozen),
+                 b->unit[u].trained);
     return;
   }
   window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW,
@@ -668,7 +675,7 @@ static void alloc(struct builder *b)
   /* clang-format off */
   static const struct plan_unit no_unit = {
       .master = -1, .frozen = -1, .residual = -1, .working = -1, .shared = -1, .pending = -1,
-      .copy = -1, .copy_mine = -1, .scales = -1, .codes = -1,
+      .copy = -1, .copy_mine = -1, .kept = -1, .scales = -1, .codes = -1,
       .state = {[0 ... PLAN_MAX_STATE - 1] = -1}};
   static const struct unit_buffers no_buffers = {
       .params = -1, .trained = -1, .shared = -1, .grads = -1, .shard = -1, .piece = -1,

@@ -251,7 +251,8 @@ static void measure(struct builder *b, int u, int trained, int frozen, int merge
   plan->buffer[merged].elements = plan->buffer[merged].bytes = before + bytes;
   plan->buffer[scales].unit = u;
   plan->unit[u].scales = scales;
-  BUILD(b, OP_MEASURE, u, -1, trained, frozen, scales);
+  BUILD(b, OP_MEASURE, u, -1, trained, plan->unit[u].kept >= 0 ? plan->unit[u].kept : frozen,
+        scales);
 }
 
 /* A MERGE costs as many messages for all units as for one. But it waits for the updates of its

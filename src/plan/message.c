@@ -1,5 +1,6 @@
 /* Frozen parts that are kept as messages: codes by the unit's codec of all elements, then the
- * elements of parameters that are no weights. */
+ * elements of parameters that are no weights. The codes may also be those that products read. */
+#include "base/mem.h"
 #include "plan/plan.h"
 
 static int64_t length_of(const struct plan_unit *unit)
@@ -12,6 +13,19 @@ static int64_t code_bytes(const struct plan_unit *unit)
   return unit->policy.base.ops->bytes(&unit->policy.base, length_of(unit));
 }
 
+bool plan_keeps_message(const struct plan *plan, int u)
+{
+  return plan->unit[u].frozen >= 0 &&
+         (plan->unit[u].kept >= 0 || plan->unit[u].policy.frozen == DTYPE_U8);
+}
+
+struct layout_range plan_message_range(const struct plan *plan, int u)
+{
+  const struct plan_unit *unit = &plan->unit[u];
+  return unit->kept < 0 ? unit->frozen_owned
+                        : model_fp8_blocks(plan->input.model, u, &unit->layout, unit->frozen_owned);
+}
+
 int64_t plan_message_bytes(const struct plan *plan, int u)
 {
   const struct plan_unit *unit = &plan->unit[u];
@@ -21,10 +35,37 @@ int64_t plan_message_bytes(const struct plan *plan, int u)
                       model_beside_bytes(plan->input.model, u, &unit->layout, (int)(whole / n));
 }
 
+/* `kept` has what MEASURE would make. Scales are made of a copy. */
+static enum status encode_products(const struct plan *plan, int u, struct lane *lane,
+                                   const float *x, void *codes, void *kept)
+{
+  const struct model *model = plan->input.model;
+  const struct plan_unit *unit = &plan->unit[u];
+  const size_t bytes = (size_t)plan->buffer[unit->kept].bytes;
+  const struct layout_range range = plan_message_range(plan, u);
+  const struct model_part all = {u, &unit->layout, range, DTYPE_F32, x},
+                          own = {u, &unit->layout, unit->frozen_owned, DTYPE_F32,
+                                 x + (unit->frozen_owned.begin - range.begin)};
+  void *scales;
+  enum status status = mem_alloc(MEM_IO, bytes, &scales);
+  if (status)
+    return status;
+  memset(kept, 0, bytes);
+  status = model_fp8_measure(model, lane, &all, kept);
+  memcpy(scales, kept, bytes);
+  status = status
+               ?: model_fp8_scale(model, lane, u, scales)
+               ?: model_fp8_code(model, lane, &own, scales, codes);
+  mem_free(scales);
+  return status;
+}
+
 enum status plan_message_encode(const struct plan *plan, int u, struct lane *lane, const float *x,
-                                void *message)
+                                void *message, void *kept)
 {
   const struct plan_unit *unit = &plan->unit[u];
+  if (unit->kept >= 0)
+    return encode_products(plan, u, lane, x, message, kept);
   const struct codec *codec = &unit->policy.base;
   const struct codec_pass pass = {.lane = lane, .n = length_of(unit), .parts = 1};
   const struct model_part part = {u, &unit->layout, unit->frozen_owned, DTYPE_F32, x};

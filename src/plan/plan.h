@@ -244,6 +244,8 @@ struct plan_unit {
   struct layout_range owned, frozen_owned; /* flat ranges, in elements */
   int master;   /* this rank's part of the trained parameters; -1: the unit is frozen */
   int frozen;   /* this rank's part of the frozen parameters */
+  int kept;     /* of frozen parameters in codes that products read: what MEASURE would make of
+                   them, see model_fp8_kept_bytes() */
   int residual; /* this rank's residual, a message of policy.residual */
   int working;  /* this rank's part of the copy in the compute type, in the masters' tier or shared
                  */
@@ -382,11 +384,16 @@ bool plan_encodes(const struct plan *plan);
 bool plan_keeps_residuals(const struct plan *plan);
 /* Whether a unit is gathered as codes of fp8, not in the compute type. */
 bool plan_gathers_codes(const struct plan *plan, int unit);
+/* Whether a unit's frozen part is made of fp32 elements on the host, before the first step. */
+bool plan_keeps_message(const struct plan *plan, int unit);
+/* The elements that it is made of. They have all of frozen_owned. */
+struct layout_range plan_message_range(const struct plan *plan, int unit);
 /* A rank's frozen part of a unit as a message, if policy.frozen is DTYPE_U8: its size in bytes, and
- * the message of x, which has all elements of frozen_owned. Local. */
+ * the message of x. Or, with plan_unit.kept, its codes and what is kept next to them, in host
+ * memory: then the lane is of a host device. Local. */
 int64_t plan_message_bytes(const struct plan *plan, int unit);
 enum status plan_message_encode(const struct plan *plan, int unit, struct lane *lane,
-                                const float *x, void *message);
+                                const float *x, void *message, void *kept);
 /* x = the frozen part from the messages of all members of its group, one after the other, or with
  * members = 1 from the message of this rank. Enqueued on the lane. Local. */
 enum status plan_message_decode(const struct plan *plan, int unit, struct lane *lane, int members,

@@ -490,15 +490,24 @@ static void set_working(const struct plan_input *input, struct unit_policy *poli
     policy->working = WORKING_OWN;
 }
 
+/* Codes that products read have a scale per block of a weight, and are made once of a base that is
+ * never saved. With one scale per weight, no rank could make them of its part. */
+static bool keeps_products(const struct plan_input *input, const struct unit_policy *policy)
+{
+  return input->model->lora_rank > 0 && input->device->fp8 == FP8_SCALES_GROUPS &&
+         policy->frozen == DTYPE_U8 && policy->base.ops == &codec_e4m3;
+}
+
 /* Units in fp8 are gathered as codes of the weights, and keep them instead of a working copy on the
  * device. Products of other units code the weights that they read, also those that a message was
  * decoded to. Generation has too few rows for fp8. */
 static void set_window(const struct plan_input *input, int unit, struct unit_policy *policy)
 {
-  const bool codes = input->model->unit[unit].fp8 && input->mode != PLAN_GENERATE &&
-                     !policy->apart && policy->working != WORKING_SHARED &&
-                     policy->frozen != DTYPE_U8,
-             device = codes && !policy->host;
+  const bool coded = input->model->unit[unit].fp8 && input->mode != PLAN_GENERATE &&
+                     !policy->apart && policy->working != WORKING_SHARED;
+  if (coded && keeps_products(input, policy))
+    policy->frozen = DTYPE_F8_E4M3;
+  const bool codes = coded && policy->frozen != DTYPE_U8, device = codes && !policy->host;
   policy->window = codes ? DTYPE_F8_E4M3 : policy->compute;
   policy->keeps_codes = device && policy->working == WORKING_OWN && !policy->gather_once;
   if (device)

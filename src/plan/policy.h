@@ -41,7 +41,8 @@ struct unit_policy {
   enum dtype compute;    /* of values that units pass to each other, and of working copies */
   enum dtype window;     /* in which parameters are gathered: `compute`, or codes in fp8 */
   bool keeps_codes;      /* codes are made once per step, and kept between its GATHERs */
-  enum dtype frozen;     /* of frozen shards between their uses; DTYPE_U8: messages of `base` */
+  enum dtype frozen;     /* of frozen shards between their uses; DTYPE_U8: messages of `base`;
+                            DTYPE_F8_E4M3: codes, as in windows */
   enum dtype state;      /* of optimizer state */
   double lr_scale;       /* factor of the learning rate */
   struct codec grads;    /* of gradients between ranks; in two hops, between nodes */

@@ -224,7 +224,8 @@ static bool carries_over(const struct plan *plan, const struct place *place,
     return buffer->purpose == PURPOSE_STATE || buffer->purpose == PURPOSE_RESIDUAL ||
            buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
   return lies_in(plan, plan->unit[buffer->unit].master, root, begin, end) ||
-         lies_in(plan, plan->unit[buffer->unit].frozen, root, begin, end);
+         lies_in(plan, plan->unit[buffer->unit].frozen, root, begin, end) ||
+         root == plan->unit[buffer->unit].kept;
 }
 
 /* A value that is read or added to must be the buffer's own: written in this step, unless it

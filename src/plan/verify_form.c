@@ -166,12 +166,11 @@ static void check_tier(struct verify *v, const struct plan_use *use, enum operan
 
 /* An instruction uses no buffer of another unit: see check_operand(). Frozen parameters never
  * change. */
-static void check_frozen(struct verify *v, const struct plan_use *use)
+static void check_frozen(struct verify *v, const struct plan_use *use, int buffer)
 {
-  if (v->instr->unit < 0 || v->unit->frozen < 0 || use->access == ACCESS_READ)
+  if (buffer < 0 || use->access == ACCESS_READ)
     return;
-  const struct plan_buffer *frozen = &v->plan->buffer[v->unit->frozen],
-                           *b = &v->plan->buffer[use->buffer];
+  const struct plan_buffer *frozen = &v->plan->buffer[buffer], *b = &v->plan->buffer[use->buffer];
   if (b->persistent && b->tier == frozen->tier && b->offset < frozen->offset + frozen->bytes &&
       frozen->offset < b->offset + b->bytes)
     verify_fail(v, "%s, but %s never changes", verify_does(v->plan, use).text, frozen->name);
@@ -188,7 +187,8 @@ static void check_uses(struct verify *v)
     if (v->now < b->first || v->now > b->last)
       verify_fail(v, "%s outside of its lifetime, #%d to #%d", verify_does(v->plan, use).text,
                   b->first, b->last);
-    check_frozen(v, use);
+    check_frozen(v, use, v->instr->unit < 0 ? -1 : v->unit->frozen);
+    check_frozen(v, use, v->instr->unit < 0 ? -1 : v->unit->kept);
   }
 }
 

@@ -446,7 +446,10 @@ static void check_shard(struct verify *v, int k, int shard)
 void check_measure(struct verify *v)
 {
   check_shard(v, MEASURE_TRAINED, v->unit->master);
-  check_shard(v, MEASURE_FROZEN, v->unit->frozen);
+  if (v->unit->kept >= 0)
+    check_buffer(v, MEASURE_FROZEN, v->unit->kept);
+  else
+    check_shard(v, MEASURE_FROZEN, v->unit->frozen);
 }
 
 void check_scale(struct verify *v)

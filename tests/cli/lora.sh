@@ -52,7 +52,7 @@ train 2 wide $lora run.compute=bf16
 train 2 narrow lora.rank=3 run.compute=bf16
 losses wide > a.losses
 losses narrow | cmp - a.losses || die "a base in bf16 changes the losses"
-fp8="model.arch=llama model.width=128 model.heads=2 model.ffn=256 model.context=128 data.batch=2
+fp8="model.arch=llama model.width=128 model.heads=2 model.ffn=256 model.context=128 data.batch=6
   data.sequence=128 run.compute"
 train 2 bf16 $lora $fp8=bf16
 train 2 fp8 $lora $fp8=fp8
@@ -63,21 +63,43 @@ train 2 apart lora.rank=3 $fp8=fp8 $host
 losses apart > b.losses
 losses fp8 | cmp - b.losses || die "placement changes losses in fp8"
 
-# Products in fp8 of a base in codes. Oracle: a base in bf16 with the decoded values.
+# Products in fp8 of a base in codes. Oracle: a base in bf16, for nf4 with the decoded values. Codes
+# of lora.base=fp8 are those that products of a base in bf16 read. Adapters are of some matrices.
 train 2 decoded $fp8=fp32 "train.freeze=[*.layers.*]" train.frozen=nf4 run.steps=1 optim.lr=0
-base="train.init=$(newest decoded) lora.rank=3 shard.reduce=step"
-train 2 base16 $base $fp8=fp8
-while read -r keys; do
+base="train.init=$(newest decoded) lora.rank=3 shard.reduce"
+train 2 step2 $base=step $fp8=fp8
+train 2 micro2 $base=micro $fp8=fp8
+train 3 step3 $base=step $fp8=fp8
+while read -r kind ranks keys; do
   rm -rf other
-  # shellcheck disable=SC2086
-  train 2 other $base $fp8=fp8 $keys
-  same base16 other
+  # shellcheck disable=SC2086 # several keys
+  train "$ranks" other $base="$kind" $fp8=fp8 $keys
+  same "$kind$ranks" other
 done << END
-lora.base=nf4
-lora.base=nf4 shard.strategy=no_shard
-lora.base=nf4 tiers.activations=recompute
+step 2 lora.base=nf4
+step 2 lora.base=nf4 shard.strategy=no_shard
+step 2 lora.base=nf4 tiers.activations=recompute
+step 3 lora.base=nf4
+step 2 lora.base=fp8
+step 2 lora.base=fp8 shard.strategy=shard_grad_op
+step 2 lora.base=fp8 shard.strategy=shard_optim
+step 2 lora.base=fp8 shard.strategy=no_shard
+step 2 lora.base=fp8 shard.strategy=no_shard shard.gathered=0
+step 2 lora.base=fp8 shard.strategy=hybrid_shard shard.group=1
+step 2 lora.base=fp8 tiers.activations=recompute shard.prefetch=0
+step 3 lora.base=fp8
+micro 2 lora.base=fp8 $host transfer.params=shard
 END
-
+# The same loss in evaluation, and an adapter of one matrix in a block of two.
+"$SLUICE" eval "$(newest step2)" lora.base=fp8 | sed 's/.*validation loss \([^ ]*\) .*/\1/' > b.loss
+"$SLUICE" eval "$(newest step2)" | sed 's/.*validation loss \([^ ]*\) .*/\1/' | cmp - b.loss ||
+  die "another loss with lora.base=fp8"
+for ranks in 1 2; do
+  rm -rf some some16
+  train $ranks some $base=step $fp8=fp8 lora.base=fp8 "lora.targets=[*.1.*k_proj*]"
+  train $ranks some16 $base=step $fp8=fp8 "lora.targets=[*.1.*k_proj*]"
+  same some16 some
+done
 # A checkpoint without adapters is a base, and so is a model folder.
 train 2 base run.steps=2
 "$SLUICE" ckpt export base folder > export.out 2>&1 || { cat export.out >&2; die "export"; }

@@ -265,7 +265,7 @@ static void code_frozen(const struct job *job, int u, float *x, bool encodes)
   const struct codec_pass pass = {
       .lane = lane, .n = unit->frozen_owned.end - unit->frozen_owned.begin, .parts = 1};
   if (unit->policy.frozen == DTYPE_U8)
-    must(encodes ? plan_message_encode(job->plan, u, lane, x, message)
+    must(encodes ? plan_message_encode(job->plan, u, lane, x, message, NULL)
                  : plan_message_decode(job->plan, u, lane, 1, message, DTYPE_F32, x));
   else
     must(encodes ? codec->ops->encode(codec, &pass, x, message)

@@ -68,20 +68,28 @@ static void spread(const struct engine *e)
   }
 }
 
-/* Params as codes and scales, as one owner of all of them makes them. */
-static struct model_params code_params(struct engine *e)
+/* Codes and scales of a range, from the elements of `seen`. */
+static struct model_params code_range(struct engine *e, struct layout_range range,
+                                      struct layout_range seen)
 {
-  const struct model_unit *unit = &e->model->unit[BLOCK];
+  const struct layout_unit *layout = &e->model->unit[BLOCK].layout;
+  const uint16_t *params = e->params[BLOCK];
   const size_t bytes = (size_t)model_fp8_bytes(e->model, BLOCK);
-  struct model_part all = {.range = {0, unit->layout.flat}, .unit = BLOCK};
-  all.layout = &unit->layout, all.type = DTYPE_BF16, all.x = e->params[BLOCK];
-  uint8_t *codes = engine_alloc(e, (size_t)unit->layout.flat);
+  const struct model_part part = {BLOCK, layout, range, DTYPE_BF16, params + range.begin},
+                          measured = {BLOCK, layout, seen, DTYPE_BF16, params + seen.begin};
+  uint8_t *codes = engine_alloc(e, (size_t)(range.end - range.begin));
   void *scales = engine_alloc(e, bytes);
   memset(scales, 0, bytes);
-  must(model_fp8_measure(e->model, e->lane, &all, scales));
+  must(model_fp8_measure(e->model, e->lane, &measured, scales));
   must(model_fp8_scale(e->model, e->lane, BLOCK, scales));
-  must(model_fp8_code(e->model, e->lane, &all, scales, codes));
+  must(model_fp8_code(e->model, e->lane, &part, scales, codes));
   return (struct model_params){.flat = codes, .scales = scales};
+}
+
+static void free_codes(struct engine *e, struct model_params params, int64_t elements)
+{
+  engine_free(e, (void *)params.flat, (size_t)elements);
+  engine_free(e, (void *)params.scales, (size_t)model_fp8_bytes(e->model, BLOCK));
 }
 
 static void run_block(const struct way *way, struct made *out)
@@ -96,8 +104,9 @@ static void run_block(const struct way *way, struct made *out)
                backward = ops->work_bytes(e->model, device, shape, WORK_BACKWARD, 2);
   uint16_t *x = engine_alloc(e, stream), *y = engine_alloc(e, stream);
   struct model_call call = engine_call(e, BLOCK, shape);
+  const struct layout_range all = {0, e->model->unit[BLOCK].layout.flat};
   if (way->gathered)
-    call.params = code_params(e);
+    call.params = code_range(e, all, all);
   out->d = engine_alloc(e, stream);
   fill(x, "x", 1);
   fill(out->d, "d", 1e-3f);
@@ -109,10 +118,8 @@ static void run_block(const struct way *way, struct made *out)
   must(ops->block_backward(&call));
   engine_free(e, call.work, backward);
   engine_free(e, call.saved, kept);
-  if (way->gathered) {
-    engine_free(e, (void *)call.params.flat, (size_t)e->model->unit[BLOCK].layout.flat);
-    engine_free(e, (void *)call.params.scales, (size_t)model_fp8_bytes(e->model, BLOCK));
-  }
+  if (way->gathered)
+    free_codes(e, call.params, all.end);
   engine_free(e, y, stream);
   engine_free(e, x, stream);
 }
@@ -282,6 +289,40 @@ TEST(adapters)
       release(&gathered);
       release(&near);
     }
+}
+
+/* A rank codes its part of a base by all elements of the blocks that the part cuts. Oracle: the
+ * codes that one owner of all elements makes. */
+TEST(parts_of_a_base_are_coded_alone)
+{
+  static const int counts[] = {1, 2, 3, 5, 11};
+  struct engine e;
+  int differ = 0;
+  create_engine(&(struct way){.use = FP8_PRODUCTS, .lora = "lora.rank=5"}, &e);
+  const struct model_unit *unit = &e.model->unit[BLOCK];
+  const struct layout_range base = layout_part(&unit->layout, true);
+  for (int p = 0; p < unit->params; p++) { /* 16 rows are larger than the next 16 of a block */
+    uint16_t *const x = (uint16_t *)e.params[BLOCK] + unit->layout.offset[p];
+    for (int64_t i = 0; i < unit->layout.elements[p] && unit->param[p].kind == PARAM_WEIGHT; i++)
+      x[i] = (uint16_t)(x[i] - i / unit->param[p].shape[1] % FP8_TILE / 16 * 128);
+  }
+  const struct model_params whole = code_range(&e, base, base);
+  for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+    for (int i = 0; i < counts[c]; i++) {
+      const int64_t n = (base.end - base.begin) / counts[c] / 4 * 4, begin = base.begin + i * n;
+      const struct layout_range own = {begin, begin + n},
+                                seen = model_fp8_blocks(e.model, BLOCK, &unit->layout, own);
+      const struct model_params part = code_range(&e, own, seen), blind = code_range(&e, own, own);
+      const uint8_t *want = (const uint8_t *)whole.flat + (begin - base.begin);
+      assert_true(seen.begin >= base.begin && seen.end <= base.end);
+      assert_memory_equal(part.flat, want, (size_t)n);
+      differ += memcmp(blind.flat, want, (size_t)n) != 0;
+      free_codes(&e, part, n);
+      free_codes(&e, blind, n);
+    }
+  assert_true(differ > 8);
+  free_codes(&e, whole, base.end - base.begin);
+  engine_destroy(&e);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -6,7 +6,8 @@
 
 struct device_model fixture_device = {
     .compute = DTYPE_F32, .gradient = DTYPE_F32, .host_memory = true};
-struct device_model fixture_half = {.compute = DTYPE_BF16, .gradient = DTYPE_F32};
+struct device_model fixture_half = {
+    .compute = DTYPE_BF16, .gradient = DTYPE_F32, .fp8 = FP8_SCALES_GROUPS};
 
 struct part {
   int64_t elements;
@@ -118,6 +119,7 @@ void fixture_model_of(struct model *model, int blocks, const struct point *point
                           .inv_freq = point->llama ? inv_freq : NULL,
                           .blocks = blocks,
                           .ranks = point->ranks,
+                          .lora_rank = point->freeze == FREEZE_BASE,
                           .config = {.arch = "sizes",
                                      .layers = blocks,
                                      .width = 24,

@@ -22,6 +22,7 @@ static const struct {
     {"frozen_shard_optim", 0, "shard_optim ranks=2 prefetch=1 untied freeze=low"},
     {"frozen_bf16", 1, "full_shard ranks=2 prefetch=1 freeze=odd bf16 weights=int8 base=bf16"},
     {"frozen_fp8", 1, "full_shard ranks=2 freeze=even bf16 host base=fp8"},
+    {"frozen_products", 1, "full_shard ranks=2 freeze=base bf16 fp8 base=fp8"},
     {"frozen_one_rank", 0, "full_shard prefetch=1 freeze=middle untied bf16 base=bf16"},
     {"frozen_no_shard", 0, "no_shard ranks=2 prefetch=1 untied freeze=middle"},
     {"eval", 1, "eval full_shard ranks=2 prefetch=1 each_micro"},
