@@ -119,6 +119,47 @@ GPU_TEST(test_matmul_add)
     }
 }
 
+/* The same twin without its first elements. */
+static struct twin beyond(const struct twin *twin, int64_t elements)
+{
+  struct twin rest = *twin;
+  rest.n -= elements;
+  rest.here += elements;
+  rest.there = (char *)twin->there + (size_t)elements * dtype_size(twin->type);
+  return rest;
+}
+
+/* Products of the second of two adapters of one input. Its rank may align nothing. */
+static void check_adapter(int64_t m, int64_t n, int64_t rank)
+{
+  const int64_t stride = (2 * rank + 7) / 8 * 8;
+  struct twin t = input(m * stride), b = input(n * rank), y = input(m * n), dy = input(m * n),
+              dt = output(m * stride), db = sums(n * rank, true), own = beyond(&t, rank),
+              down = beyond(&dt, rank);
+  struct matmul wide = {.m = m, .n = n, .k = rank, .lda = stride, .ldb = rank, .ldc = n},
+                narrow = {.m = m, .n = rank, .k = n, .lda = n, .ldb = rank, .ldc = stride},
+                sum = {.m = n, .n = rank, .k = m, .lda = n, .ldb = stride, .ldc = rank};
+  wide.trans_b = sum.trans_a = sum.accumulate = true, narrow.scale = 0.5f;
+  clear(&dt);
+  for (const struct side *s = sides; s < sides + 2; s++) {
+    wide.a = AT(own), wide.b = AT(b), wide.add = wide.c = AT(y);
+    narrow.a = AT(dy), narrow.b = AT(b), narrow.c = AT(down);
+    sum.a = AT(dy), sum.b = AT(own), sum.c = AT(db);
+    must(s->ops->matmul(s->lane, &wide));
+    must(s->ops->matmul(s->lane, &narrow));
+    must(s->ops->matmul(s->lane, &sum));
+  }
+  expect_same("products of an adapter", (const struct twin *[]){&y, &dt, &db, NULL});
+  forget();
+}
+
+GPU_TEST(test_adapters)
+{
+  static const int64_t ranks[] = {1, 2, 3, 4, 8, 16, 21};
+  for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+    check_adapter(77, 640, ranks[i]);
+}
+
 /* m x k by k x n, with rows next to each other, on the GPU. */
 static struct matmul product_there(int64_t m, int64_t n, int64_t k, const struct twin *a,
                                    const struct twin *b, const struct twin *c)
