@@ -90,16 +90,26 @@ step 2 lora.base=fp8 tiers.activations=recompute shard.prefetch=0
 step 3 lora.base=fp8
 micro 2 lora.base=fp8 $host transfer.params=shard
 END
-# The same loss in evaluation, and an adapter of one matrix in a block of two.
+# A resumed run reads the same base, and a base may be random. The loss is the same in evaluation,
+# and with an adapter of one matrix in one of two blocks.
+rm -rf other
+train 3 other $base=step $fp8=fp8 lora.base=fp8 run.steps=3
+train 3 other $base=step $fp8=fp8 lora.base=fp8 --resume auto
+same step3 other
 "$SLUICE" eval "$(newest step2)" lora.base=fp8 | sed 's/.*validation loss \([^ ]*\) .*/\1/' > b.loss
 "$SLUICE" eval "$(newest step2)" | sed 's/.*validation loss \([^ ]*\) .*/\1/' | cmp - b.loss ||
   die "another loss with lora.base=fp8"
-for ranks in 1 2; do
-  rm -rf some some16
-  train $ranks some $base=step $fp8=fp8 lora.base=fp8 "lora.targets=[*.1.*k_proj*]"
-  train $ranks some16 $base=step $fp8=fp8 "lora.targets=[*.1.*k_proj*]"
-  same some16 some
+for keys in lora.rank=3 "$base=step lora.targets=[*.1.*k_proj*]"; do
+  for ranks in 1 2; do
+    rm -rf other other16
+    # shellcheck disable=SC2086 # several keys
+    train $ranks other16 $keys $fp8=fp8
+    # shellcheck disable=SC2086
+    train $ranks other $keys $fp8=fp8 lora.base=fp8
+    same other16 other
+  done
 done
+
 # A checkpoint without adapters is a base, and so is a model folder.
 train 2 base run.steps=2
 "$SLUICE" ckpt export base folder > export.out 2>&1 || { cat export.out >&2; die "export"; }
