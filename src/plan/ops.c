@@ -50,6 +50,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * this rank's parts of blocks. Parameters other than weights travel with them. */
     [OP_MEASURE] = {
         ROW("MEASURE", GATHER, NOTHING, "its weights would have no scales"),
+        .axes = AXES_SQUARE,
         .one = {UNIT_EACH, EACH_STEP, plan_gathers_codes}, .check = check_measure,
         .value = value_measure, .cost = cost_operands, .operand = {
         [MEASURE_TRAINED] = READS("trained", DEVICE, ANY, ANY, ANY, verify_has_trained),
@@ -59,6 +60,7 @@ const struct op_row op_rows[OP_COUNT] = {
     /* Part 2: an all-reduce. The scales of several units get the most of all members. */
     [OP_MERGE] = {
         ROW("MERGE", GATHER, COMM, NULL),
+        .axes = AXES_SUM,
         .group = MESH_SHARD, .collective = COLLECTIVE_REDUCE, .whole = MERGE_SCALES,
         .one = {UNIT_NONE, EACH_STEP}, .due = due_merge, .value = value_merge,
         .cost = cost_all_reduce, .operand = {
@@ -149,7 +151,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * first. With attr.beta the loss is that of pairs. */
     [OP_LOSS] = {
         ROW("LOSS", COMPUTE, NOTHING, "the loss would lack a part"),
-        .stage = STAGE_HEAD,
+        .stage = STAGE_HEAD, .axes = AXES_CONTRACT,
         .params = true, .one = {UNIT_EACH, EACH_MICRO, verify_evaluates}, .value = value_loss,
         .flops = flops_loss, .cost = cost_flops, .operand = {
         [LOSS_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
@@ -188,7 +190,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * after it, layout.used to layout.trained. The same holds for LOSS and EMBED_BACKWARD. */
     [OP_BACKWARD] = {
         ROW("BACKWARD", COMPUTE, NOTHING, "its gradient would lack a part"),
-        .stage = STAGE_BLOCK,
+        .stage = STAGE_BLOCK, .axes = AXES_CONTRACT,
         .fp8 = true, .params = true, .one = {UNIT_EACH, EACH_MICRO, verify_needs_backward},
         .value = value_backward, .flops = flops_backward, .cost = cost_flops, .operand = {
         [BACKWARD_PARAMS] = READS("params", DEVICE, WINDOW, UNIT, ANY),
@@ -203,7 +205,7 @@ const struct op_row op_rows[OP_COUNT] = {
     }},
     [OP_EMBED_BACKWARD] = {
         ROW("EMBED_BACKWARD", COMPUTE, NOTHING, "its gradient would lack a part"),
-        .stage = STAGE_EMBED,
+        .stage = STAGE_EMBED, .axes = AXES_CONTRACT,
         .one = {UNIT_EACH, EACH_MICRO, verify_trains_embedding}, .value = value_embed_backward,
         .cost = cost_embed_backward, .operand = {
         [EMBED_BACKWARD_TOKENS] = READS("tokens", OUTSIDE, TOKENS, ANY, ANY),
@@ -281,6 +283,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * With ACCESS_WRITE it may be a part of the gradient that was sent, at its place. */
     [OP_DECODE_SUM] = {
         ROW("DECODE_SUM", REDUCE, NOTHING, "its gradient would lack the other ranks' part"),
+        .axes = AXES_SCATTER,
         .group = MESH_SHARD, .coded = true, .due = due_exchange, .check = check_decode_sum,
         .value = value_decode_sum, .cost = cost_decode_sum, .operand = {
         [DECODE_SUM_MESSAGES] = READS("messages", REDUCE, BYTES, MESSAGES, ANY),
@@ -291,6 +294,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * piece may be a part of the whole. */
     [OP_GATHER_GRADS] = {
         ROW("GATHER_GRADS", REDUCE, COMM, "it would be updated by a partial gradient"),
+        .axes = AXES_GATHER,
         .group = MESH_REPLICA, .collective = COLLECTIVE_GATHER, .whole = GATHER_GRADS_WHOLE,
         .in_place = true, .one = {UNIT_TRAINED, WHEN_REPLICAS_MEET, verify_gathers_grads},
         .check = check_gather_grads, .value = value_gradient, .cost = cost_gather, .operand = {
@@ -303,6 +307,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * zeroed first. */
     [OP_SQUARES] = {
         ROW("SQUARES", REDUCE, NOTHING, "the gradient norm would lack a part"),
+        .axes = AXES_SQUARE,
         .one = {UNIT_TRAINED, EACH_STEP}, .value = value_squares, .cost = cost_operands,
         .operand = {
         [SQUARES_GRADS] = READS("grads", SQUARES, GRADIENT, PIECE, ANY),
@@ -312,9 +317,10 @@ const struct op_row op_rows[OP_COUNT] = {
      * (PLAN_EVAL), so the squares are zeroed first. */
     [OP_METRICS] = {
         ROW("METRICS", REDUCE, COMM, "loss and gradient norm would lack the other ranks' part"),
+        .axes = AXES_SUM,
         .group = MESH_WORLD, .collective = COLLECTIVE_TREE, .whole = METRICS_LOSS,
-        .one = {UNIT_NONE, EACH_STEP, verify_evaluates}, .check = check_metrics, .cost = cost_tree,
-        .operand = {
+        .one = {UNIT_NONE, EACH_STEP, verify_evaluates}, .check = check_metrics,
+        .value = value_metrics, .cost = cost_tree, .operand = {
         [METRICS_LOSS] = CHANGES("loss", REDUCE, BYTES, ANY, SUMMED_LOSS),
         [METRICS_OUT] = SUMS("metrics", REDUCE, BYTES, ANY, METRICS),
         [METRICS_SQUARES] = READS("squares", HOST, BYTES, ANY, HOST_SQUARES, verify_wants_squares),
@@ -334,6 +340,7 @@ const struct op_row op_rows[OP_COUNT] = {
     [OP_GATHER_DIRECTION] = {
         ROW("GATHER_DIRECTION", REDUCE, COMM,
             "its matrices would be updated by a part of their direction"),
+        .axes = AXES_GATHER,
         .group = MESH_SHARD, .collective = COLLECTIVE_GATHER, .whole = GATHER_DIRECTION_WHOLE,
         .in_place = true, .one = {UNIT_TRAINED, EACH_STEP, verify_gathers_matrices},
         .check = check_gather_direction, .value = value_gather_direction, .cost = cost_gather,
@@ -451,7 +458,8 @@ const struct op_row op_rows[OP_COUNT] = {
     /* The loss to the host, where METRICS sums it. */
     [OP_FETCH_LOSS] = {
         ROW("FETCH_LOSS", D2H, COPY, "the loss would not come to the host"),
-        .one = {UNIT_NONE, EACH_STEP, verify_loss_on_host}, .cost = cost_copy, .operand = {
+        .one = {UNIT_NONE, EACH_STEP, verify_loss_on_host}, .value = value_fetch_loss,
+        .cost = cost_copy, .operand = {
         [MOVE_FROM] = READS("from", DEVICE, ANY, ANY, LOSS),
         [MOVE_TO] = WRITES("to", HOST, FIRST, FIRST, LOSS_HOST),
     }},
@@ -461,6 +469,7 @@ const struct op_row op_rows[OP_COUNT] = {
      * which waits for all members at its beginning and end. */
     [OP_SUM_SHARED] = {
         ROW("SUM_SHARED", REDUCE, COMM, "its gradient would lack the other ranks' part"),
+        .axes = AXES_SCATTER,
         .group = MESH_SHARD, .collective = COLLECTIVE_BARRIER, .whole = SUM_SHARED_SENT,
         .coded = true, .one = {UNIT_TRAINED, WHEN_REDUCED, verify_exchanges_shared},
         .value = value_sum_shared, .cost = cost_sum_shared, .operand = {

@@ -96,6 +96,16 @@ enum op_collective {
 };
 /* clang-format on */
 
+/* How an operation changes the types of its value on the axes of the mesh: of a collective on those
+ * of its group. On an axis a value is the same on all members, different, a part that the members
+ * have cut, or a partial sum.
+ *
+ * CONTRACT: different -> partial, because the weights are the same. SCATTER: partial -> cut, which
+ * is a sum. SUM: partial -> same, on all axes. GATHER: cut -> same. SQUARE: cut -> partial. */
+/* clang-format off */
+enum op_axes { AXES_KEEP, AXES_CONTRACT, AXES_SCATTER, AXES_SUM, AXES_GATHER, AXES_SQUARE };
+/* clang-format on */
+
 struct tally;   /* the number of each operation that a unit or a stage has in a micro-batch:
                    verify_counts.c */
 struct verify;  /* an instruction that is verified: verify.h */
@@ -130,6 +140,7 @@ struct op_row {
   enum plan_part part;
   mesh_set group;
   enum op_collective collective;
+  enum op_axes axes;
   int whole;             /* of a collective: the operand that consists of all ranks' parts */
   bool coded;            /* gradients over ranks, sent as messages of attr.codec */
   bool codes_params;     /* parameters over ranks, sent as messages of attr.codec */
@@ -184,7 +195,8 @@ op_check value_measure, value_merge, value_scale;
 op_check value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
 op_check value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
 op_check value_magnitude, value_sum_shared, value_gradient;
-op_check value_accumulate, value_squares, value_update, value_repair, value_publish;
+op_check value_accumulate, value_squares, value_fetch_loss, value_metrics, value_update,
+    value_repair, value_publish;
 op_check value_read_state;
 op_check value_write_state, value_direction, value_gather_direction, value_residual;
 

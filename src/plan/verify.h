@@ -10,8 +10,9 @@
  *   memory that a shard group shares.
  * - verify_counts(): the number of each operation of a unit, in a micro-batch and in the step.
  * - verify_roles(): the buffer of each operand, and its size. Each sum is begun once.
- * - verify_values(): the value of each buffer during the step. Sums are complete, moments belong to
- *   their unit, and inputs return from the tier that they were sent to.
+ * - verify_values(): the value of each buffer during the step, and its type on each axis of the
+ *   mesh. Sums are complete, moments belong to their unit, and inputs return from the tier that
+ *   they were sent to.
  *
  * verify.c has the messages and the families of buffers. verify_shape.c derives facts from the
  * input alone. */
@@ -42,6 +43,7 @@ struct verify {
   int *next;                       /* by buffer: see verify_families() */
   int *mark;                       /* by buffer: what the part remembers (mem_free) */
   struct value *value;             /* by buffer: verify_values.c (mem_free) */
+  mesh_set axes;                   /* that have several ranks: verify_values.c */
 };
 
 void verify_at(struct verify *v, int time);

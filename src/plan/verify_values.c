@@ -1,5 +1,6 @@
 /* Values: every read finds the value that the instruction needs. Values are followed through one
- * step. An update reads the complete sum and nothing else. Data that return from another tier are
+ * step, with their types on the axes of the mesh. An update reads the complete sum and nothing
+ * else: each micro-batch once, and each axis summed once. Data that return from another tier are
  * the data that were sent there. */
 #include <string.h>
 
@@ -23,22 +24,34 @@ enum kind {
   VALUE_RECEIVED,  /* one message of each member of a group */
   VALUE_OLD_STATE, /* as the step before has left it */
   VALUE_STATE,
-  VALUE_DIRECTION, /* of this rank's range, or with `ranks` > 1 of all */
+  VALUE_DIRECTION,
   VALUE_WORKING,
   VALUE_SPECULATION, /* the same, if the gradient is not clipped */
   VALUE_RESIDUAL,    /* after micros[0] sums of this step */
-  VALUE_MEASURED,    /* the largest magnitudes of the unit's weights on `ranks` ranks */
-  VALUE_SCALES
+  VALUE_MEASURED,    /* the largest magnitudes of the unit's weights */
+  VALUE_SCALES,
+  VALUE_LOSS,
+  VALUE_SQUARED,
+  VALUE_METRICS
 };
 
-/* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on,
- * of what each stage of the unit adds. Messages hold the sum that each sender had. A stage's input
- * may have moved to another tier, then it is no longer here. */
+/* The type of a value on an axis. */
+enum type { TYPE_SAME, TYPE_DIFFERENT, TYPE_CUT, TYPE_PARTIAL, TYPES };
+static const char *const type_words[TYPES] = {"the same", "different", "cut", "a partial sum"};
+
+/* The axes of each type, but TYPE_SAME: these are all others. */
+struct axes {
+  mesh_set of[TYPES];
+};
+
+/* The value of a buffer. A gradient is a sum over so many micro-batches, from `micro` on, of what
+ * each stage of the unit adds. Messages hold the sum that each sender had. A stage's input may have
+ * moved to another tier, then it is no longer here. */
 struct value {
   enum kind kind;
   int unit, micro; /* unit: the stage, of streams and activations */
-  int ranks;
   int micros[MODEL_UNIT_STAGES];
+  struct axes axes;
   mesh_set group; /* of messages: the group whose members exchange them, and the codec */
   struct codec codec;
   int state; /* number of the state, for VALUE_STATE and VALUE_OLD_STATE */
@@ -68,15 +81,105 @@ static const char *const words_of[] = {
     [VALUE_RESIDUAL] = "what the messages of the unit have lost",
     [VALUE_MEASURED] = "the largest magnitudes of the unit's weights",
     [VALUE_SCALES] = "the scales of the unit's weights",
+    [VALUE_LOSS] = "the loss",
+    [VALUE_SQUARED] = "the squares of gradients",
 };
+
+/* ---- types ---- */
+
+/* The axes that have several ranks. */
+static mesh_set axes_of(const struct plan *plan)
+{
+  mesh_set axes = MESH_NONE;
+  for (int axis = 0; axis < MESH_AXES; axis++)
+    axes |= plan->mesh.size[axis] > 1 ? 1u << axis : 0;
+  return axes;
+}
+
+static mesh_set with_type(const struct verify *v, const struct axes *axes, enum type type)
+{
+  const mesh_set other = axes->of[TYPE_DIFFERENT] | axes->of[TYPE_CUT] | axes->of[TYPE_PARTIAL];
+  return (type == TYPE_SAME ? ~other : axes->of[type]) & v->axes;
+}
+
+/* The shard axis has one name if all of its factors are meant. */
+static struct mesh_name name_axes(const struct verify *v, mesh_set set)
+{
+  const mesh_set shard = v->axes & MESH_SHARD;
+  return mesh_name(shard && (set & shard) == shard ? set | MESH_SHARD : set);
+}
+
+/* The buffer's value must have this type on each axis of the set. */
+static void expect_type(struct verify *v, int buffer, const struct axes *axes, mesh_set set,
+                        enum type type)
+{
+  const mesh_set wrong = set & v->axes & ~with_type(v, axes, type);
+  for (enum type is = TYPE_SAME; is < TYPES && wrong; is++)
+    if (wrong & with_type(v, axes, is))
+      verify_fail(v, "reads %s, which is %s on the axis %s, where it must be %s",
+                  v->plan->buffer[buffer].name, type_words[is],
+                  name_axes(v, wrong & with_type(v, axes, is)).text, type_words[type]);
+}
+
+static void expect_types(struct verify *v, int buffer, const struct axes *axes,
+                         const struct axes *expected)
+{
+  for (enum type type = TYPE_SAME; type < TYPES; type++)
+    expect_type(v, buffer, axes, with_type(v, expected, type), type);
+}
+
+/* The types after the operation, on the axes of its group; a local operation changes all axes of
+ * its type. */
+static struct axes change(struct verify *v, int buffer, struct axes axes)
+{
+  static const struct {
+    enum type from, to;
+  } changes[] = {[AXES_CONTRACT] = {TYPE_DIFFERENT, TYPE_PARTIAL},
+                 [AXES_SCATTER] = {TYPE_PARTIAL, TYPE_CUT},
+                 [AXES_SUM] = {TYPE_PARTIAL, TYPE_SAME},
+                 [AXES_GATHER] = {TYPE_CUT, TYPE_SAME},
+                 [AXES_SQUARE] = {TYPE_CUT, TYPE_PARTIAL}};
+  const enum type from = changes[v->row->axes].from, to = changes[v->row->axes].to;
+  const bool local = v->row->axes == AXES_CONTRACT || v->row->axes == AXES_SQUARE;
+  const mesh_set set = local ? axes.of[from] : v->instr->attr.group & v->axes;
+  expect_type(v, buffer, &axes, set, from);
+  if (v->row->axes == AXES_SUM)
+    expect_type(v, buffer, &axes, MESH_WORLD & ~set, TYPE_SAME);
+  axes.of[from] &= ~set;
+  axes.of[to] |= set;
+  return axes;
+}
+
+/* ---- values ---- */
+
+/* The part of a gradient that is this rank's on some axes on which the whole is the same. */
+static void cut(const struct verify *v, const struct plan_buffer *part,
+                const struct plan_buffer *whole, struct axes *axes)
+{
+  static const mesh_set sets[] = {MESH_REPLICA, MESH_SHARD, MESH_DATA};
+  const struct mesh *mesh = &v->plan->mesh;
+  for (int i = 0; i < 3; i++) {
+    const mesh_set set = sets[i] & v->axes;
+    if (part->elements < whole->elements && !(set & ~with_type(v, axes, TYPE_SAME)) &&
+        part->elements * mesh_ranks(mesh, set) == whole->elements &&
+        part->offset - whole->offset == mesh_index(mesh, set, v->plan->input.rank) * part->bytes) {
+      axes->of[TYPE_CUT] |= set;
+      return;
+    }
+  }
+}
 
 /* A part has the whole's value until it gets one of its own. */
 static struct value value_of(const struct verify *v, int k)
 {
-  int buffer = v->instr->use[k].buffer;
+  const int part = v->instr->use[k].buffer;
+  int buffer = part;
   while (v->value[buffer].kind == VALUE_OTHER && v->plan->buffer[buffer].parent >= 0)
     buffer = v->plan->buffer[buffer].parent;
-  return v->value[buffer];
+  struct value value = v->value[buffer];
+  if (value.kind == VALUE_GRADIENT)
+    cut(v, &v->plan->buffer[part], &v->plan->buffer[buffer], &value.axes);
+  return value;
 }
 
 /* Sets a value. Other buffers of the same family that share bytes lose their value. */
@@ -96,10 +199,15 @@ static void set_value(struct verify *v, int k, struct value value)
   set_buffer(v, v->instr->use[k].buffer, value);
 }
 
-/* A value of the instruction's micro-batch: a stream has it after a stage. */
+/* A value of the instruction's micro-batch: a stream has it after a stage. Each data rank has other
+ * sequences. */
 static void set_of(struct verify *v, int k, enum kind kind, int unit)
 {
-  set_value(v, k, (struct value){.kind = kind, .unit = unit, .micro = v->instr->micro});
+  set_value(v, k,
+            (struct value){.kind = kind,
+                           .unit = unit,
+                           .micro = v->instr->micro,
+                           .axes.of[TYPE_DIFFERENT] = MESH_DATA});
 }
 
 /* A value of the instruction's unit and the step. */
@@ -142,26 +250,30 @@ void value_kept(struct verify *v)
 static void continue_sum(struct verify *v, int buffer, struct value sum, struct value more,
                          int next)
 {
-  if (sum.kind != VALUE_GRADIENT || sum.unit != more.unit || sum.ranks != more.ranks ||
-      next != more.micro)
+  if (sum.kind != VALUE_GRADIENT || sum.unit != more.unit || next != more.micro)
     verify_fail(v, "adds to %s, which is not the sum over the micro-batches before it",
                 v->plan->buffer[buffer].name);
+  expect_types(v, buffer, &sum.axes, &more.axes);
   for (int i = 0; i < MODEL_UNIT_STAGES; i++)
     sum.micros[i] += more.micros[i];
   set_buffer(v, buffer, sum);
 }
 
 /* The backward pass of a stage begins or continues its part of the sum of its unit. A part that it
- * begins leaves those of the later stages, if they are of the same micro-batch. */
-static void add_gradient(struct verify *v, int k)
+ * begins leaves those of the later stages, if they are of the same micro-batch. It is by operand
+ * d. */
+static void add_gradient(struct verify *v, int k, int d)
 {
   const int part = v->instr->use[k].buffer, whole = plan_root(v->plan, part, NULL),
             nth = v->stage->nth;
-  struct value more = {
-      .kind = VALUE_GRADIENT, .unit = v->instr->unit, .micro = v->instr->micro, .ranks = 1};
+  struct value more = {.kind = VALUE_GRADIENT,
+                       .unit = v->instr->unit,
+                       .micro = v->instr->micro,
+                       .axes = change(v, v->instr->use[d].buffer, value_of(v, d).axes)};
   const struct value there = v->value[whole];
   const bool later = part != whole && there.kind == VALUE_GRADIENT && there.unit == more.unit &&
-                     there.micro == more.micro && there.ranks == 1 && there.micros[nth] == 0;
+                     there.micro == more.micro && there.micros[nth] == 0 &&
+                     memcmp(&there.axes, &more.axes, sizeof more.axes) == 0;
   const struct value sum = v->instr->use[k].access == ACCESS_ADD || later ? there : more;
   more.micros[nth] = 1;
   continue_sum(v, whole, sum, more, sum.micro + sum.micros[nth]);
@@ -184,18 +296,12 @@ static void expect_sum(struct verify *v, int k, enum kind kind)
   expect(v, k, kind, v->instr->unit, micro < 0 ? value_of(v, k).micro : micro);
 }
 
-/* Before this, a member has summed its data over itself alone, or over all ranks of its shard group
- * or node. */
+/* Each member has a sum of its own, which the group will add up. */
 static void expect_own_sum(struct verify *v, int k)
 {
-  const mesh_set group = v->instr->attr.group, before = group == MESH_REPLICA  ? MESH_SHARD
-                                                        : group == MESH_ACROSS ? MESH_INSIDE
-                                                                               : MESH_NONE;
-  const int ranks = mesh_ranks(&v->plan->mesh, before);
+  const struct value value = value_of(v, k);
   expect_sum(v, k, VALUE_GRADIENT);
-  if (value_of(v, k).ranks != ranks)
-    verify_fail(v, "reads %s, the sum over %d ranks where its group adds up sums over %d",
-                verify_used(v, k)->name, value_of(v, k).ranks, ranks);
+  expect_type(v, v->instr->use[k].buffer, &value.axes, v->instr->attr.group, TYPE_PARTIAL);
 }
 
 /* Messages between the members of the instruction's group, by its codec. */
@@ -233,7 +339,7 @@ static void sum_messages(struct verify *v, int from, int to)
 {
   struct value sum = value_of(v, from);
   sum.kind = VALUE_GRADIENT;
-  sum.ranks *= (int)verify_members(v);
+  sum.axes = change(v, v->instr->use[from].buffer, sum.axes);
   if (v->instr->use[to].access == ACCESS_ADD)
     join_sums(v, to, sum);
   else
@@ -294,6 +400,7 @@ static void expect_largest(struct verify *v)
   if (sum.micro != of.micro || memcmp(sum.micros, of.micros, sizeof sum.micros) != 0)
     verify_fail(v, "reads %s, the largest magnitude of another sum",
                 verify_used(v, ENCODE_LARGEST)->name);
+  expect_types(v, v->instr->use[ENCODE_LARGEST].buffer, &of.axes, &sum.axes);
 }
 
 void value_encode(struct verify *v)
@@ -328,11 +435,14 @@ void value_sum_shared(struct verify *v)
   sum_messages(v, SUM_SHARED_SENT, SUM_SHARED_SHARD);
 }
 
-/* A gradient that is moved without a change. */
+/* A gradient that is moved, or gathered. */
 void value_gradient(struct verify *v)
 {
+  struct value value = value_of(v, MOVE_FROM);
   expect_sum(v, MOVE_FROM, VALUE_GRADIENT);
-  set_value(v, MOVE_TO, value_of(v, MOVE_FROM));
+  if (v->row->axes == AXES_GATHER)
+    value.axes = change(v, v->instr->use[MOVE_FROM].buffer, value.axes);
+  set_value(v, MOVE_TO, value);
 }
 
 void value_accumulate(struct verify *v)
@@ -341,8 +451,9 @@ void value_accumulate(struct verify *v)
   join_sums(v, ACCUMULATE_GRADS, value_of(v, ACCUMULATE_LANDED));
 }
 
-/* The sum must have each rank once, and of each stage of the unit each micro-batch once. */
-static void expect_whole_sum(struct verify *v, int k)
+/* The sum must have each micro-batch of each stage of the unit once, and be complete on all axes:
+ * cut on those of the set. */
+static void expect_whole_sum(struct verify *v, int k, mesh_set set)
 {
   const struct plan_input *input = &v->plan->input;
   const struct model *model = input->model;
@@ -352,16 +463,53 @@ static void expect_whole_sum(struct verify *v, int k)
   for (int s = 0; s < model->stages; s++) {
     const struct model_stage *stage = &model->stage[s];
     const bool learns = stage->kind != STAGE_EMBED || verify_embedding_learns(v->plan);
-    if (stage->unit == unit &&
-        (sum.ranks != input->ranks || sum.micros[stage->nth] != (learns ? micros : 0)))
-      verify_fail(v, "reads %s, the sum over %d of %d ranks and %d of %d micro-batches",
-                  verify_used(v, k)->name, sum.ranks, input->ranks, sum.micros[stage->nth], micros);
+    if (stage->unit == unit && sum.micros[stage->nth] != (learns ? micros : 0))
+      verify_fail(v, "reads %s, the sum over %d of %d micro-batches", verify_used(v, k)->name,
+                  sum.micros[stage->nth], micros);
   }
+  expect_type(v, v->instr->use[k].buffer, &sum.axes, set, TYPE_CUT);
+  expect_type(v, v->instr->use[k].buffer, &sum.axes, MESH_WORLD & ~set, TYPE_SAME);
 }
 
+/* The axes on which a rank has a part of the parameters that it updates. */
+static mesh_set shard_axes(const struct verify *v)
+{
+  return verify_shards(v->plan) > 1 ? MESH_SHARD : MESH_NONE;
+}
+
+/* Each element is squared on one rank. */
 void value_squares(struct verify *v)
 {
-  expect_whole_sum(v, SQUARES_GRADS);
+  const struct axes axes = value_of(v, SQUARES_GRADS).axes;
+  expect_whole_sum(v, SQUARES_GRADS, MESH_DATA);
+  set_value(v, SQUARES_SUM,
+            (struct value){.kind = VALUE_SQUARED,
+                           .unit = -1,
+                           .axes = change(v, v->instr->use[SQUARES_GRADS].buffer, axes)});
+}
+
+/* ---- the loss and the norm ---- */
+
+void value_fetch_loss(struct verify *v)
+{
+  expect(v, MOVE_FROM, VALUE_LOSS, -1, 0);
+  set_value(v, MOVE_TO, value_of(v, MOVE_FROM));
+}
+
+static void expect_total(struct verify *v, int k, enum kind kind)
+{
+  expect(v, k, kind, -1, 0);
+  (void)change(v, v->instr->use[k].buffer, value_of(v, k).axes);
+}
+
+void value_metrics(struct verify *v)
+{
+  expect_total(v, METRICS_LOSS, VALUE_LOSS);
+  if (v->instr->use[METRICS_OUT].access == ACCESS_ADD)
+    expect_total(v, METRICS_OUT, VALUE_SQUARED);
+  if (verify_has(v, METRICS_SQUARES))
+    expect_total(v, METRICS_SQUARES, VALUE_SQUARED);
+  set_value(v, METRICS_OUT, (struct value){.kind = VALUE_METRICS, .unit = -1});
 }
 
 /* Another state than the one that belongs there is nothing. */
@@ -371,30 +519,30 @@ static void expect_state(struct verify *v, int k, enum kind kind, int state)
   expect(v, k, value.kind == kind && value.state != state ? VALUE_OTHER : kind, v->instr->unit, 0);
 }
 
-static void set_direction(struct verify *v, int k, int ranks)
-{
-  set_value(v, k, (struct value){.kind = VALUE_DIRECTION, .unit = v->instr->unit, .ranks = ranks});
-}
-
 void value_direction(struct verify *v)
 {
-  expect_whole_sum(v, DIRECTION_GRADS);
+  expect_whole_sum(v, DIRECTION_GRADS, shard_axes(v));
   set_step(v, DIRECTION_STATE, VALUE_STATE, 0);
-  set_direction(v, DIRECTION_OUT, 1);
+  set_value(v, DIRECTION_OUT,
+            (struct value){.kind = VALUE_DIRECTION,
+                           .unit = v->instr->unit,
+                           .axes.of[TYPE_CUT] = shard_axes(v)});
 }
 
 void value_gather_direction(struct verify *v)
 {
+  struct value value = value_of(v, GATHER_DIRECTION_PIECE);
   expect(v, GATHER_DIRECTION_PIECE, VALUE_DIRECTION, v->instr->unit, 0);
-  set_direction(v, GATHER_DIRECTION_WHOLE, verify_shards(v->plan));
+  value.axes = change(v, v->instr->use[GATHER_DIRECTION_PIECE].buffer, value.axes);
+  set_value(v, GATHER_DIRECTION_WHOLE, value);
 }
 
 /* UPDATE works in place, so afterwards the buffer is no direction. */
 static void spend_direction(struct verify *v)
 {
+  const struct axes axes = value_of(v, UPDATE_DIRECTION).axes;
   expect(v, UPDATE_DIRECTION, VALUE_DIRECTION, v->instr->unit, 0);
-  if (value_of(v, UPDATE_DIRECTION).ranks != verify_shards(v->plan))
-    verify_fail(v, "reads a direction that the ranks have not gathered");
+  expect_type(v, v->instr->use[UPDATE_DIRECTION].buffer, &axes, MESH_WORLD, TYPE_SAME);
   set_value(v, UPDATE_DIRECTION, (struct value){0});
 }
 
@@ -402,7 +550,7 @@ static void spend_direction(struct verify *v)
 void value_update(struct verify *v)
 {
   const int unit = v->instr->unit;
-  expect_whole_sum(v, UPDATE_GRADS);
+  expect_whole_sum(v, UPDATE_GRADS, shard_axes(v));
   if (verify_has(v, UPDATE_DIRECTION))
     spend_direction(v);
   for (int s = 0; s < v->plan->states; s++) {
@@ -419,7 +567,7 @@ void value_update(struct verify *v)
 
 void value_repair(struct verify *v)
 {
-  expect_whole_sum(v, REPAIR_GRADS);
+  expect_whole_sum(v, REPAIR_GRADS, shard_axes(v));
   expect(v, REPAIR_WORKING, VALUE_SPECULATION, v->instr->unit, 0);
   set_step(v, REPAIR_WORKING, VALUE_WORKING, 0);
 }
@@ -447,8 +595,11 @@ void value_write_state(struct verify *v)
 
 void value_measure(struct verify *v)
 {
+  const struct axes shard = {.of[TYPE_CUT] = shard_axes(v)};
   set_value(v, MEASURE_SCALES,
-            (struct value){.kind = VALUE_MEASURED, .unit = v->instr->unit, .ranks = 1});
+            (struct value){.kind = VALUE_MEASURED,
+                           .unit = v->instr->unit,
+                           .axes = change(v, v->unit->master, shard)});
 }
 
 /* Of all units whose scales lie in the operand. */
@@ -460,17 +611,17 @@ void value_merge(struct verify *v)
     const struct plan_buffer *scales = &v->plan->buffer[b];
     if (v->value[b].kind == VALUE_MEASURED && scales->offset >= merged->offset &&
         scales->offset + scales->bytes <= merged->offset + merged->bytes)
-      v->value[b].ranks *= (int)verify_members(v);
+      v->value[b].axes = change(v, b, v->value[b].axes);
   }
 }
 
 void value_scale(struct verify *v)
 {
+  const mesh_set apart = value_of(v, SCALE_SCALES).axes.of[TYPE_PARTIAL] & v->axes;
   expect(v, SCALE_SCALES, VALUE_MEASURED, v->instr->unit, 0);
-  if (value_of(v, SCALE_SCALES).ranks != verify_shards(v->plan))
-    verify_fail(v, "reads %s, the largest magnitudes of %d of %d ranks: MERGE makes them all's",
-                verify_used(v, SCALE_SCALES)->name, value_of(v, SCALE_SCALES).ranks,
-                verify_shards(v->plan));
+  if (apart)
+    verify_fail(v, "reads %s, which no MERGE has made the same on the axis %s",
+                verify_used(v, SCALE_SCALES)->name, name_axes(v, apart).text);
   set_step(v, SCALE_SCALES, VALUE_SCALES, 0);
 }
 
@@ -541,10 +692,15 @@ void value_loss(struct verify *v)
   expect_of(v, LOSS_TARGETS, VALUE_TARGETS, -1);
   expect_batch(v, LOSS_WEIGHTS, VALUE_WEIGHTS);
   expect_batch(v, LOSS_REFERENCE, VALUE_REFERENCE);
+  set_value(
+      v, LOSS_SUM,
+      (struct value){.kind = VALUE_LOSS,
+                     .unit = -1,
+                     .axes = change(v, v->instr->use[LOSS_IN].buffer, value_of(v, LOSS_IN).axes)});
   if (verify_has(v, LOSS_D))
     set_of(v, LOSS_D, VALUE_STREAM_GRADIENT, last);
   if (verify_has(v, LOSS_GRADS))
-    add_gradient(v, LOSS_GRADS);
+    add_gradient(v, LOSS_GRADS, LOSS_IN);
 }
 
 void value_backward(struct verify *v)
@@ -555,7 +711,7 @@ void value_backward(struct verify *v)
   expect_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->stage);
   set_of(v, BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->stage - 1);
   if (verify_has(v, BACKWARD_GRADS))
-    add_gradient(v, BACKWARD_GRADS);
+    add_gradient(v, BACKWARD_GRADS, BACKWARD_D);
 }
 
 void value_embed_backward(struct verify *v)
@@ -563,7 +719,7 @@ void value_embed_backward(struct verify *v)
   expect_of(v, EMBED_BACKWARD_TOKENS, VALUE_TOKENS, -1);
   expect_batch(v, EMBED_BACKWARD_POSITIONS, VALUE_POSITIONS);
   expect_of(v, EMBED_BACKWARD_D, VALUE_STREAM_GRADIENT, v->instr->stage);
-  add_gradient(v, EMBED_BACKWARD_GRADS);
+  add_gradient(v, EMBED_BACKWARD_GRADS, EMBED_BACKWARD_D);
 }
 
 static void walk_value(struct verify *v)
@@ -575,7 +731,7 @@ static void walk_value(struct verify *v)
 
 enum status verify_values(const struct plan *plan)
 {
-  struct verify v = {.plan = plan};
+  struct verify v = {.plan = plan, .axes = axes_of(plan)};
   v.status = mem_new(MEM_META, plan->buffers, &v.value);
   verify_families(&v);
   verify_walk(&v, walk_value);

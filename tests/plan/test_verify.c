@@ -211,13 +211,13 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
 }
 
 /* Gives an operand half of what the rank sends: what it alone has. */
-static void give_own(struct plan *plan, const char *sent, const char *use)
+static void give_own(struct plan *plan, const char *sent, const char *use, const char *words)
 {
   char change[128];
   snprintf(change, sizeof change, "view %s %lld;use %s new;spread", sent,
            (long long)plan->unit[1].layout.trained / 2, use);
   broken_change(plan, change);
-  broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
+  broken_refused(plan, words);
 }
 
 /* Two nodes of two ranks, and two replicas of groups of two. Gradients are not added up in the
@@ -227,11 +227,14 @@ static void give_own(struct plan *plan, const char *sent, const char *use)
 TEST(messages_stay_in_their_group)
 {
   give_own(broken_start(fixture_point(HYBRID_SHARD)), "EXCHANGE:1@SHARD.sent",
-           "EXCHANGE:1@REPLICA.sent");
+           "EXCHANGE:1@REPLICA.sent",
+           "reads piece.h.0, which is a partial sum on the axis shard, where it must be cut");
   give_own(broken_start(fixture_point(NODES "=bf16")), "EXCHANGE:1@NODE.sent",
-           "ENCODE:1@ACROSS.grads");
+           "ENCODE:1@ACROSS.grads",
+           "reads grads.h.0, which is a partial sum on the axis inside, where it must be cut");
   give_own(broken_start(fixture_point(NODES "=int8_global feedback=fp32")), "EXCHANGE:1@NODE.sent",
-           "MAGNITUDE:1@ACROSS.grads");
+           "MAGNITUDE:1@ACROSS.grads",
+           "reads largest.h.0, which is a partial sum on the axis inside, where it must be cut");
 }
 
 /* Other meshes than that of the shape, most of them of as many ranks. */

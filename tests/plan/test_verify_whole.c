@@ -4,6 +4,7 @@
 #include "broken.h"
 #include "plan/internal.h"
 #include "plan/ops.h"
+#include "plan/verify.h"
 #include "tests/rows.h"
 
 enum { MOST_WHOLE = 128 };
@@ -372,6 +373,84 @@ TEST(no_attribute_can_be_another)
     must(plan_verify(plan));
     plan_destroy(plan);
   }
+}
+
+/* ---- sums over axes ---- */
+
+static bool says_axis(mesh_set set)
+{
+  char words[80];
+  snprintf(words, sizeof words, " on the axis %s", mesh_name(set).text);
+  return strstr(status_text(), words) != NULL;
+}
+
+/* Whether the refusal names an instruction, a buffer, and an axis of the set. The shard axis may be
+ * named as a whole. */
+static bool names_axis(const struct plan *plan, mesh_set set)
+{
+  bool axis = set & MESH_SHARD && says_axis(MESH_SHARD), buffer = false;
+  for (int a = 0; a < MESH_AXES; a++)
+    axis |= set >> a & 1 && says_axis(1u << a);
+  for (int b = 0; b < plan->buffers; b++)
+    buffer |= strstr(status_text(), plan->buffer[b].name) != NULL;
+  return axis && buffer && strstr(status_text(), " (#");
+}
+
+/* The same for the messages of a sum. */
+static void set_group(struct plan *plan, const struct instr *sum, mesh_set from, mesh_set to)
+{
+  for (int i = 0; i < plan->n; i++) {
+    struct instr *const instr = &plan->instr[i];
+    const bool same = instr->unit == sum->unit && instr->micro == sum->micro &&
+                      instr->attr.group == from &&
+                      (op_rows[instr->op].coded || instr->op == OP_MAGNITUDE);
+    if (instr == sum || (op_rows[sum->op].coded && same))
+      instr->attr.group = to;
+  }
+}
+
+/* A sum or a gather that leaves `changed` out, or has it twice, or one axis in place of another. */
+static void expect_axes_seen(struct plan *plan, const char *point, const struct instr *sum,
+                             mesh_set changed)
+{
+  const mesh_set was = sum->attr.group, is = was ^ changed;
+  set_group(plan, sum, was, is);
+  if (verify_values(plan) != STATUS_PLAN || !names_axis(plan, changed))
+    fail_msg("%s: %s of unit %d, micro %d over %s, not %s: %s", point, plan_op_name(sum->op),
+             sum->unit, sum->micro, mesh_name(is).text, mesh_name(was).text, status_text());
+  assert_int_equal(plan_verify(plan), STATUS_PLAN);
+  set_group(plan, sum, is, was);
+}
+
+/* From the rows: each operation that changes types on the axes of its group. */
+TEST(no_axis_can_be_missed_doubled_or_exchanged)
+{
+  int seen[OP_COUNT][MESH_AXES] = {0};
+  for (int p = 0; p < n_whole; p++) {
+    struct plan *plan = broken_start(fixture_point("%s", whole[p]));
+    must(verify_values(plan));
+    for (int i = 0; i < plan->n; i++) {
+      const struct instr *const sum = &plan->instr[i];
+      const enum op_axes axes = op_rows[sum->op].axes;
+      if (axes != AXES_SCATTER && axes != AXES_SUM && axes != AXES_GATHER)
+        continue;
+      for (int a = 0; a < MESH_AXES; a++)
+        for (int b = 0; b <= a && plan->mesh.size[a] > 1; b++) {
+          const mesh_set group = sum->attr.group, both = 1u << a | 1u << b;
+          if (plan->mesh.size[b] == 1 || (a != b && (group >> a & 1) == (group >> b & 1)))
+            continue;
+          expect_axes_seen(plan, whole[p], sum, both);
+          seen[sum->op][a]++;
+        }
+    }
+    must(verify_values(plan));
+    plan_destroy(plan);
+  }
+  for (int op = 0; op < OP_COUNT; op++)
+    if (op_rows[op].axes == AXES_SCATTER && op != OP_SUM_SHARED)
+      assert_true(seen[op][AXIS_REPLICA] && seen[op][AXIS_ACROSS] && seen[op][AXIS_NODE]);
+    else if (op_rows[op].axes == AXES_SUM || op_rows[op].axes == AXES_GATHER)
+      assert_true(seen[op][AXIS_NODE]);
 }
 
 /* A buffer that no instruction reads: any memory will do. */
