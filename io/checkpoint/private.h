@@ -62,7 +62,7 @@ extern int64_t checkpoint_flush_bytes; /* that a rank writes before it flushes t
                                           GiB; tests lower it */
 
 /* A rank's part of a tensor, as far as its elements were met: their number, and the CRC-32 of the
- * tensor's bytes up to them, of which the others count as zeros without any CRC. */
+ * tensor's bytes up to them. Bytes of other ranks count as zeros. */
 struct checkpoint_piece {
   int64_t tensor, elements, crc;
   int64_t reached; /* end of the last run of elements */

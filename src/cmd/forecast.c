@@ -7,7 +7,7 @@
 #include "job/rates.h"
 
 /* Work of an unknown rate takes no time, so a setting that needs much of it may look like the best.
- * Which rates matter to a plan is found with slow ones. */
+ * A plan needs a rate if a slow one changes its step. */
 static enum status print_unknown(const struct plan *plan, const struct plan_rates *rates,
                                  double step_s)
 {

@@ -78,7 +78,7 @@ enum status layout_check_cuts(const char *name, int ndim, const int64_t *shape,
 /* The piece. cut [ndim]: as layout_check_cuts() accepts them. */
 struct layout_box layout_box(int ndim, const int64_t *shape, const struct layout_cut *cut);
 int64_t layout_box_elements(const struct layout_box *box);
-/* Which elements of the tensor the elements [at, end) of the box are, up to the first gap. Not
+/* The elements of the tensor that are the elements [at, end) of the box, up to the first gap. Not
  * empty if at < end. So a range of a box is a list of runs, each of them as long as possible. */
 struct layout_range layout_box_run(const struct layout_box *box, int64_t at, int64_t end);
 /* The number of elements of the box that lie before element `at` of the tensor. */

@@ -72,8 +72,8 @@ enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *co
 
 /* ---- weights that travel as codes ---- */
 
-/* Bytes, of parameters next to scales or codes. Those that adjoin in the flat buffer adjoin here,
- * too (struct fused). */
+/* Bytes to which parameters next to scales or codes are aligned. Parameters that adjoin in the flat
+ * buffer adjoin here, too (struct fused). */
 enum { FP8_ALIGN = 2 * LAYOUT_ALIGN };
 
 static int64_t aligned(int64_t bytes)

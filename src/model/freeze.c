@@ -129,7 +129,7 @@ static enum status describe_adapter(const struct model *model, const struct mode
   return a->name && b->name ? STATUS_OK : STATUS_MEMORY;
 }
 
-/* Of a stage (part -1: of the unit), before adapters are added. */
+/* Matrices of a stage (part -1: of the unit) that get adapters, before these are added. */
 static int count_targets(const struct model *model, const struct model_lora *lora, int u, int part)
 {
   const struct model_unit *unit = &model->unit[u];

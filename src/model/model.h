@@ -130,9 +130,9 @@ struct model_params {
   const void *flat, *scales;
 };
 
-/* Of any stage. FORWARD suffices for every block_forward without a cache. FORWARD_SAVED, which is
- * less, suffices for calls with `saved`. DECODE: block_forward with a cache, of up to s.T tokens
- * after any past.
+/* Workspace of any stage. FORWARD suffices for every block_forward without a cache. FORWARD_SAVED,
+ * which is less, suffices for calls with `saved`. DECODE: block_forward with a cache, of up to s.T
+ * tokens after any past.
  */
 /* clang-format off */
 enum model_work {
@@ -177,7 +177,7 @@ struct model_ops {
                        struct model_shape s, enum model_work what, int threads);
   /* floating-point operations (2 per multiply-add) in matrix products of one micro-batch: forward
    * pass of a stage of a block, and of the head. The gradient by the input takes as many, and so do
-   * those of all weights (model_trained_share()). attention_flops: those of a stage without
+   * the gradients of all weights (model_trained_share()). attention_flops: those of a stage without
    * weights, whose backward pass takes twice as many whatever is trained. */
   double (*block_flops)(const struct model *model, int stage, struct model_shape s);
   double (*attention_flops)(const struct model *model, int stage, struct model_shape s);

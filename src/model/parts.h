@@ -213,7 +213,7 @@ void norm_backward(const struct pass *pass, const struct norm *n, const void *dy
 enum status embedding_forward(const struct model_call *call);
 enum status embedding_backward(const struct model_call *call);
 
-/* Of a stage with attention: see model_ops.cache_bytes. */
+/* Bytes of the cache of a stage with attention: see model_ops.cache_bytes. */
 size_t cache_bytes(const struct model *model, int64_t B, int64_t capacity);
 /* Workspace of attention for up to op.tokens new tokens after any past, also without a past.
  * Pointers in op are not read. */

@@ -111,7 +111,7 @@ static enum status size_from(size_t bytes, int64_t *out)
   return STATUS_OK;
 }
 
-/* Of a stage of a block. */
+/* Sizes of a stage of a block. */
 static enum status measure_stage(struct builder *b, int stage, struct model_shape s)
 {
   const struct plan_input *input = &b->plan->input;
