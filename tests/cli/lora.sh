@@ -110,6 +110,14 @@ for keys in lora.rank=3 "$base=step lora.targets=[*.1.*k_proj*]"; do
   done
 done
 
+# With one scale per operand codes are made of decoded values, of which fp8 has others than nf4.
+train 2 decoded8 $fp8=fp32 "train.freeze=[*.layers.*]" train.frozen=fp8 run.steps=1 optim.lr=0
+tensor="lora.rank=3 train.init=$(newest decoded8) $fp8=fp8 run.fp8_scales=tensor"
+rm -rf other other16
+train 2 other16 $tensor
+train 2 other $tensor lora.base=fp8
+same other16 other
+
 # A checkpoint without adapters is a base, and so is a model folder.
 train 2 base run.steps=2
 "$SLUICE" ckpt export base folder > export.out 2>&1 || { cat export.out >&2; die "export"; }
