@@ -1,37 +1,28 @@
-/* Vectors in NormalFloat4 (compress/rule/nf4.h). A thread takes words of 8 codes, and 8 threads a
- * block of elements. This is compiled without fused multiply-adds (gpu/local.mk). */
+/* Vectors in NormalFloat4 (compress/rule/nf4.h). A thread block first decodes its magnitudes. Then
+ * a thread takes words of 8 codes, and 8 threads a block of elements. This is compiled without
+ * fused multiply-adds (gpu/local.mk). */
 #include "compress/rule/nf4.h"
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
 namespace {
 
-constexpr int THREADS = 256, WORDS = 4 /* of a thread */, BLOCK_WORDS = NF4_BLOCK / NF4_WORD;
+constexpr int THREADS = 256, WORDS = 4 /* of a thread */, BLOCK_WORDS = NF4_BLOCK / NF4_WORD,
+              BLOCKS = THREADS * WORDS / BLOCK_WORDS; /* of elements */
 
-/* Zeros follow codes and magnitudes: a lane writes a zero for a word after the last block. */
-__global__ void __launch_bounds__(THREADS) code_words(int64_t n, const float *x, char *message)
+/* Fractions of the largest deviation between 0 and 1. */
+__constant__ float steps[] = {NF4_STEPS};
+
+/* The magnitude of a block of a message. */
+__device__ float magnitude_of(int64_t n, const char *message, int64_t block)
 {
-  const int64_t w = (int64_t)blockIdx.x * THREADS + threadIdx.x, begin = w * NF4_WORD,
-                words = nf4_blocks(n) * BLOCK_WORDS, codes = nf4_code_bytes(n) / 4,
-                magnitudes = (nf4_bytes(n) - nf4_code_bytes(n)) / 4;
-  float value[NF4_WORD];
-  uint32_t largest = 0, word = 0;
-#pragma unroll
-  for (int i = 0; i < NF4_WORD; i++) {
-    value[i] = begin + i < n ? x[begin + i] : 0;
-    largest = max(largest, f32_bits(value[i]) & 0x7fffffff);
-  }
-#pragma unroll
-  for (int offset = BLOCK_WORDS / 2; offset > 0; offset /= 2)
-    largest = max(largest, shuffle(largest, offset));
-  const float magnitude = nf4_magnitude(largest), inverse = nf4_inverse(magnitude);
-#pragma unroll
-  for (int i = 0; i < NF4_WORD; i++)
-    word |= nf4_code(value[i], inverse) << nf4_shift(i);
-  if (w < codes)
-    ((uint32_t *)message)[w] = w < words ? word : 0;
-  if (w % BLOCK_WORDS == 0 && w / BLOCK_WORDS < magnitudes)
-    ((float *)message)[codes + w / BLOCK_WORDS] = w < words ? magnitude : 0;
+  const uint8_t code = ((const uint8_t *)message)[nf4_code_bytes(n) + block];
+  const nf4_segment *segments = (const nf4_segment *)(message + nf4_segments_at(n));
+  const int64_t count = ((const int64_t *)segments)[-1];
+  const nf4_segment *own = nf4_segment_of(segments, count, block);
+  const float *scales = (const float *)(segments + count);
+  return nf4_decoded_magnitude(nf4_fraction(code, steps), scales[nf4_scale_of(own, block)],
+                               own->mean);
 }
 
 /* A row of the grid is a message. */
@@ -39,36 +30,37 @@ template <typename T>
 __global__ void __launch_bounds__(THREADS)
     decode_words(int64_t n, int first, const char *messages, int64_t stride, T *out)
 {
-  __shared__ float value[16];
-  if (threadIdx.x < 16) {
-    constexpr float all[] = {NF4_VALUES};
-    float mine = all[0];
-#pragma unroll
-    for (int i = 1; i < 16; i++)
-      mine = threadIdx.x == i ? all[i] : mine;
-    value[threadIdx.x] = mine;
-  }
-  __syncthreads();
+  __shared__ float value[16], magnitude[BLOCKS];
   const int64_t part = first + blockIdx.y, words = (n + NF4_WORD - 1) / NF4_WORD,
-                mine = (int64_t)blockIdx.x * (THREADS * WORDS) + threadIdx.x;
+                mine = (int64_t)blockIdx.x * (THREADS * WORDS) + threadIdx.x,
+                block = (int64_t)blockIdx.x * BLOCKS + threadIdx.x;
   const uint32_t *code = (const uint32_t *)(messages + part * stride);
-  const float *magnitude = (const float *)(messages + part * stride + nf4_code_bytes(n));
   uint32_t word[WORDS];
-  float scale[WORDS];
 #pragma unroll
   for (int k = 0; k < WORDS; k++) {
     const int64_t w = mine + k * THREADS;
     word[k] = w < words ? __ldcs(code + w) : 0;
-    scale[k] = w < words ? magnitude[w / BLOCK_WORDS] : 0;
   }
+  if (threadIdx.x < 16) {
+    constexpr float all[] = {NF4_VALUES};
+    float own = all[0];
+#pragma unroll
+    for (int i = 1; i < 16; i++)
+      own = threadIdx.x == i ? all[i] : own;
+    value[threadIdx.x] = own;
+  }
+  if (threadIdx.x < BLOCKS && block < nf4_blocks(n))
+    magnitude[threadIdx.x] = magnitude_of(n, messages + part * stride, block);
+  __syncthreads();
   out += part * n;
 #pragma unroll
   for (int k = 0; k < WORDS; k++) {
-    const int64_t begin = (mine + k * THREADS) * NF4_WORD;
+    const int64_t w = mine + k * THREADS, begin = w * NF4_WORD;
+    const float scale = magnitude[(threadIdx.x + k * THREADS) / BLOCK_WORDS];
     float x[NF4_WORD];
 #pragma unroll
     for (int i = 0; i < NF4_WORD; i++)
-      x[i] = value[word[k] >> nf4_shift(i) & 15] * scale[k];
+      x[i] = value[word[k] >> nf4_shift(i) & 15] * scale;
     if (begin + NF4_WORD <= n) {
       store<T, NF4_WORD>(out + begin, rounded<T, NF4_WORD>(x));
     } else {
@@ -81,16 +73,6 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 } // namespace
-
-void gpu_nf4_code(const gpu_launch *launch, int64_t n, const float *x, void *message)
-{
-  const int64_t codes = nf4_code_bytes(n) / 4,
-                magnitudes = (nf4_bytes(n) - nf4_code_bytes(n)) / 4 * BLOCK_WORDS,
-                words = codes > magnitudes ? codes : magnitudes;
-  if (n > 0)
-    code_words<<<(unsigned)pieces_of(words, THREADS), THREADS, 0, launch->stream>>>(
-        n, x, (char *)message);
-}
 
 void gpu_nf4_decode(const gpu_launch *launch, int64_t n, int parts, const void *messages,
                     int64_t stride, enum dtype type, void *out)

@@ -175,11 +175,12 @@ static enum status check_update(const struct update *op, bool copies)
 }
 
 /* It takes any arguments, because it reads none. Masters on a GPU are updated after the norm, which
- * takes little time. */
+ * takes little time. Frozen parameters come to a GPU as messages. */
 static enum status host_only(struct lane *lane, ...)
 {
   (void)lane;
-  return status_set(STATUS_UNSUPPORTED, "only the host updates before the norm is known");
+  return status_set(STATUS_UNSUPPORTED,
+                    "only the host updates before the norm is known, and codes in nf4");
 }
 
 /* A row per operation: LAUNCHED, its check, and the words for its errors; OWN, a function below or
@@ -215,7 +216,7 @@ static enum status host_only(struct lane *lane, ...)
 #define KERNEL_max_magnitude LAUNCHED, cuda_zero(lane, out, sizeof *out), "a largest magnitude"
 #define KERNEL_quantise LAUNCHED, device_check_blocks(op), "quantisation"
 #define KERNEL_dequantise LAUNCHED, device_check_blocks(op), "a sum of quantised messages"
-#define KERNEL_nf4_code LAUNCHED, STATUS_OK, "codes in nf4"
+#define KERNEL_nf4_code HOST_ONLY, ,
 #define KERNEL_nf4_decode LAUNCHED, check_nf4(n, parts, type), "vectors in nf4"
 #define KERNEL_pack_exponents LAUNCHED, STATUS_OK, "a message with short exponents"
 #define KERNEL_unpack_exponents LAUNCHED, STATUS_OK, "vectors with short exponents"

@@ -77,7 +77,8 @@ static bool has_group(const struct checkpoint_table *found, const char *name)
   return false;
 }
 
-static enum status refuse_extra(const struct checkpoint_table *wanted,
+static enum status refuse_extra(const struct io_tensor *tensors,
+                                const struct checkpoint_table *wanted,
                                 const struct checkpoint_table *found, const bool *used)
 {
   for (int64_t t = 0; t < found->n; t++) {
@@ -85,7 +86,7 @@ static enum status refuse_extra(const struct checkpoint_table *wanted,
     if (used[t])
       continue;
     for (int64_t i = 0; i < wanted->n; i++)
-      if (same_group(name, checkpoint_table_name(wanted, i)))
+      if (!tensors[i].optional && same_group(name, checkpoint_table_name(wanted, i)))
         return status_set(STATUS_INPUT,
                           "it holds the tensor %s, which this run does not have: the deck "
                           "describes another model%s",
@@ -95,13 +96,15 @@ static enum status refuse_extra(const struct checkpoint_table *wanted,
 }
 
 /* Checks that the file holds the wanted tensors, as wanted, and that their groups hold no others.
- * at[i] is the index of tensor i in the file. */
-static enum status match(const struct checkpoint_table *wanted,
+ * at[i] is the index of tensor i in the file; -1: it is optional and missing. */
+static enum status match(const struct io_tensor *tensors, const struct checkpoint_table *wanted,
                          const struct checkpoint_table *found, int64_t *at, bool *used)
 {
   for (int64_t i = 0; i < wanted->n; i++) {
     const char *name = checkpoint_table_name(wanted, i);
     at[i] = checkpoint_table_find(found, name);
+    if (at[i] < 0 && tensors[i].optional)
+      continue;
     if (at[i] < 0 && !same_group(name, "model/") && !has_group(found, name))
       return status_set(STATUS_INPUT,
                         "it holds parameters but no %.*s: it has no optimizer state to go on from; "
@@ -118,7 +121,7 @@ static enum status match(const struct checkpoint_table *wanted,
       return status_set(STATUS_INTERNAL, "the tensor %s is requested twice", name);
     used[at[i]] = true;
   }
-  return refuse_extra(wanted, found, used);
+  return refuse_extra(tensors, wanted, found, used);
 }
 
 /* Loading. */
@@ -165,7 +168,7 @@ static enum status match_structure(struct load *load)
          ?: mem_new(MEM_IO, 2 * (size_t)load->n, &load->sums)
          ?: mem_new(MEM_IO, load->found.n, &load->used)
          ?: checkpoint_piece_buffer(load->n, load->tensors, &load->buffer)
-         ?: match(&load->wanted, &load->found, load->at, load->used);
+         ?: match(load->tensors, &load->wanted, &load->found, load->at, load->used);
 }
 
 static enum status read_bytes(int file, int64_t at, size_t bytes, void *to)
@@ -229,7 +232,7 @@ static enum status read_ranges(struct load *load, int64_t *n)
   for (int t = 0; t < load->n; t++) {
     const struct io_tensor *tensor = &load->tensors[t];
     struct checkpoint_piece piece = {.tensor = t};
-    if (tensor->range.begin >= tensor->range.end)
+    if (tensor->range.begin >= tensor->range.end || load->at[t] < 0)
       continue;
     const enum status status = checkpoint_read_tensor(load->file, &load->found, load->at[t], tensor,
                                                       load->buffer, &piece, &load->not_taken);
@@ -247,6 +250,8 @@ static enum status check_ranges(struct load *load, int64_t n)
   enum status status =
       checkpoint_crc_combine(load->comm, &load->wanted, n, load->pieces, load->sums);
   for (int t = 0; t < load->n && !status; t++) {
+    if (load->at[t] < 0)
+      continue;
     const int64_t crc = load->sums[2 * t], times = load->sums[2 * t + 1];
     const bool whole = times == 1 || (times > 1 && crc == load->found.entry[load->at[t]].crc);
     if (whole)

@@ -25,6 +25,8 @@ struct io_tensor {
                 ranges must cover the tensor exactly once, except that ranks with `writer` false
                 (replicas) write nothing. When reading, any ranges */
   bool writer;
+  bool optional; /* when reading: a file may lack it, and then nothing is filled, or have others of
+                    its group */
   void *data;    /* element range.begin */
   io_move *move; /* NULL, or instead of `data`: the range goes through a buffer of a few MiB, in
                     rising pieces */

@@ -126,8 +126,8 @@ enum status codec_make(const char *name, const struct codec_settings *settings, 
                        struct codec *out);
 
 /* The codec of a value of train.frozen; NULL is fp32. Codec nf4 is for frozen parameters alone: it
- * writes decoded vectors and adds none, and its number is CODECS. STATUS_USAGE: the name is
- * unknown. Local. */
+ * writes decoded vectors and adds none, its number is CODECS, and it encodes on the host alone.
+ * STATUS_USAGE: the name is unknown. Local. */
 enum status codec_make_frozen(const char *name, struct codec *out);
 
 /* The number of a codec's row. Pure. */

@@ -7,6 +7,7 @@ src_compress_libcompress_a_SOURCES = \
 	src/compress/lossless.c \
 	src/compress/lowrank.c \
 	src/compress/nf4.c \
+	src/compress/nf4.h \
 	src/compress/plain.c \
 	src/compress/quantiser.c \
 	src/compress/sketch.c \

@@ -45,7 +45,7 @@ static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) NULL};
   " With fp8 and nf4, parameters other than the weight matrices of blocks are in bf16.\n"          \
   "  fp32  4 bytes\n  bf16  2 bytes\n"                                                             \
   "  fp8  8-bit floats with 3 bits of mantissa, a scale per 256 elements\n"                        \
-  "  nf4  QLoRA's NormalFloat4, 4 bits, a largest magnitude per 64 elements"
+  "  nf4  QLoRA's NormalFloat4 with double quantisation, 4.127 bits per element"
 static const char *const frozen_types[] = {"fp32", "bf16", "fp8", "nf4", NULL};
 static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
 

@@ -151,10 +151,12 @@ OPERATION(dequantise, (struct lane *lane, const struct quantise *op, int64_t n, 
             (double)n * dtype_size(type) * (quant_takes_each(mode) ? parts : 1) *
               (mode == QUANT_SET || mode == QUANT_SET_EACH ? 1 : 2))
 
-/* message = that of x[n] (compress/rule/nf4.h). It is aligned to 128 bytes. */
-OPERATION(nf4_code, (struct lane *lane, int64_t n, const float *x, void *message),
-          (lane, n, x, message),
-          CLASS_SUMS, 4.0 * n + nf4_bytes(n))
+/* codes[nf4_code_bytes(n)], magnitudes[nf4_blocks(n)] = those of x[n] (compress/rule/nf4.h). Frozen
+ * parameters are coded before they are on a GPU, so the host device alone does it. */
+OPERATION(nf4_code, (struct lane *lane, int64_t n, const float *x, void *codes,
+                     float *magnitudes),
+          (lane, n, x, codes, magnitudes),
+          CLASS_SUMS, 4.0 * n + nf4_code_bytes(n) + 4.0 * nf4_blocks(n))
 
 /* out[i * n ..] = the vector of message i, for i < parts. Messages are `stride` bytes apart, a
  * multiple of 128. Each part of out is aligned to 16 bytes. The type is fp32 or bf16, rounded to
@@ -162,7 +164,7 @@ OPERATION(nf4_code, (struct lane *lane, int64_t n, const float *x, void *message
 OPERATION(nf4_decode, (struct lane *lane, int64_t n, int parts, const void *messages,
                        int64_t stride, enum dtype type, void *out),
           (lane, n, parts, messages, stride, type, out),
-          CLASS_SUMS, parts * (nf4_bytes(n) + (double)n * dtype_size(type)))
+          CLASS_SUMS, parts * (nf4_bytes(n, 1) + (double)n * dtype_size(type)))
 
 /* messages[i], exponent_bytes() apart, = the message of x[i * n .. i * n + n), for i < parts
  * (compress/rule/exponent.h). type: fp32, or bf16, to which x is rounded as cast() does. Messages

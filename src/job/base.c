@@ -121,13 +121,16 @@ static enum status read_folder(const struct base *base, const char *dir)
 static enum status read_checkpoint(const struct base *base, const char *path)
 {
   struct io_tensor *tensors = NULL;
+  const int params = weights_count(base->model), all = base->state ? base->state->n : params;
   int n = 0;
-  enum status status =
-      comm_agree(base->comm, mem_new(MEM_META, weights_count(base->model), &tensors));
+  enum status status = comm_agree(base->comm, mem_new(MEM_META, all, &tensors));
   for (int u = 0, t = 0; u < base->model->units && !status; u++)
     for (int p = 0; p < base->model->unit[u].params; p++, t++)
       if (is_of_base(base->model, u, p))
         tensors[n++] = base->tensor[t];
+  for (int t = params; t < all && !status; t++)
+    if (base->state->tensor[t].optional) /* scales of codes */
+      tensors[n++] = base->state->tensor[t];
   status = status ?: checkpoint_load(base->comm, path, n, tensors, NULL);
   mem_free(tensors);
   return status;

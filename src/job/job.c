@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "exec/watchdog.h"
 #include "job/choose.h"
+#include "job/state.h"
 
 enum status job_find_nodes(struct comm *comm, int *least, int *most)
 {
@@ -147,7 +148,8 @@ static enum status create_memory(struct job *job)
   const int n = job_list_plans(job, plans);
   watchdog_start(job->start, "taking memory");
   return comm_agree(job->comm,
-                    exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory));
+                    exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory)
+                        ?: job_state_make_scales(job));
 }
 
 /* The part that needs no large memory. A job that cannot fit fails here. Collective. */
@@ -219,10 +221,12 @@ void job_clear(struct job *job)
     plan_destroy(job->plan[mode]);
   model_destroy(job->model);
   mem_free(job->base);
+  mem_free(job->scales);
   mem_free(job->nvme);
   memset(job->plan, 0, sizeof job->plan);
   job->model = NULL;
   job->base = NULL;
+  job->scales = NULL;
   job->nvme = NULL;
   job->shape = (struct deck_shape){0};
   job->predicted_s = 0;

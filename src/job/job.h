@@ -63,6 +63,7 @@ struct job {
   struct model *model;
   char *base; /* of adapters: a folder, a checkpoint, "": initial values; NULL: not loaded yet */
   uint64_t base_sum;            /* its checksum */
+  float *scales;                /* of frozen parts in nf4 (compress/nf4.h), unit by unit */
   struct plan *plan[JOB_PLANS]; /* NULL if not requested */
   struct exec *exec[JOB_PLANS];
   /* One per plan that loads tokens. NULL in generation, where a step decides what the next one

@@ -1,4 +1,5 @@
 /* Names the state's tensors, and finds each rank's range of them. */
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -48,6 +49,40 @@ static enum status describe_tensor(struct job_state *state, int kind, int u, int
                            piece->codec ? LAYOUT_BLOCK : dtype_block(piece->type));
 }
 
+/* The scales of weights in nf4, without which their values in a checkpoint have no codes. All ranks
+ * have them, and one saves them. The base of adapters is not saved. */
+static void describe_scales(struct job_state *state, int u, bool unique)
+{
+  const struct plan *plan = state->plan;
+  const struct layout_unit *layout = &plan->unit[u].layout;
+  struct nf4_param param[layout->params];
+  if (plan_message_scales(plan, u) == 0)
+    return;
+  plan_message_params(layout, param);
+  for (int p = 0, frozen = 0; p < layout->params; p++) {
+    if (!layout->frozen[p])
+      continue;
+    const struct nf4_param *own = &param[frozen++];
+    const struct model_param *of = &plan->input.model->unit[u].param[p];
+    const struct layout_range saved = job_state_own(state, u, p);
+    const int64_t n = nf4_scales(own->blocks);
+    float *const scales = job_state_scales(state->job, u) + own->scale;
+    if (state->loads)
+      *scales = NAN;
+    if (of->kind == PARAM_WEIGHT && (!unique || plan->input.model->lora_rank == 0))
+      state->tensor[state->n++] =
+          (struct io_tensor){.group = codec_nf4.name,
+                             .name = of->name,
+                             .type = DTYPE_F32,
+                             .ndim = 1,
+                             .shape = {n},
+                             .writer = true,
+                             .optional = true,
+                             .range = {0, !unique || (saved.begin == 0 && saved.end > 0) ? n : 0},
+                             .data = scales};
+  }
+}
+
 static enum status describe_residuals(struct job_state *state)
 {
   enum status status = STATUS_OK;
@@ -66,7 +101,7 @@ static bool is_described(struct job_state *state, int kind)
   return state->copies;
 }
 
-static enum status describe_tensors(struct job_state *state, int kinds)
+static enum status describe_tensors(struct job_state *state, int kinds, bool unique)
 {
   const struct plan *plan = state->plan;
   const struct model *model = plan->input.model;
@@ -81,6 +116,8 @@ static enum status describe_tensors(struct job_state *state, int kinds)
           status = describe_tensor(state, kind, u, p, piece);
       }
   }
+  for (int u = 0; u < model->units && !status; u++)
+    describe_scales(state, u, unique);
   return !status && job_state_is_residual(plan, kinds - 1) ? describe_residuals(state) : status;
 }
 
@@ -93,7 +130,7 @@ static enum status alloc_tables(struct job_state *state, int kinds)
   state->pieces = kinds * model->units * JOB_STATE_PARTS;
   enum status status =
       mem_new(MEM_IO, state->pieces, &state->piece)
-      ?: mem_new(MEM_IO, params * kinds, &state->tensor)
+      ?: mem_new(MEM_IO, params * (kinds + 1), &state->tensor)
       ?: mem_new(MEM_IO, params * kinds, &state->part);
   if (!status && state->plan->persistent_bytes[TIER_DISK] > 0)
     status = mem_alloc(MEM_IO, JOB_STATE_SCRATCH * sizeof(float), &state->scratch);
@@ -111,7 +148,7 @@ static enum status fill(struct job_state *state, bool moments, bool unique, bool
         state->piece[job_state_piece_index(plan, kind, u, frozen)] =
             job_state_make_piece(plan, kind, u, frozen, unique);
   status = status ?: job_state_place_pieces(state, snapshot);
-  return status ? status : describe_tensors(state, kinds);
+  return status ? status : describe_tensors(state, kinds, unique);
 }
 
 static enum status create(const struct job *job, bool moments, bool unique, bool load,
@@ -195,7 +232,8 @@ enum status job_state_commit(struct job_state *state)
 {
   if (!state->loads)
     return status_set(STATUS_INTERNAL, "state that was opened to be saved is written back");
-  return job_state_close_units(state)
+  return comm_agree(state->job->comm, job_state_close_units(state))
+             ?: job_state_complete(state)
              ?: job_state_transfer(state, true)
              ?: job_state_run_team(state->job, publish_part, state);
 }
@@ -312,9 +350,10 @@ enum status job_state_init_tensors(struct job_state *state, const struct io_tens
 enum status job_state_init(const struct job *job)
 {
   struct job_state *state = NULL;
-  const enum status status = job_state_open(job, false, false, true, &state)
-      ?: job_state_init_tensors(state, state->tensor)
-      ?: job_state_commit(state);
+  const enum status status =
+      comm_agree(job->comm, job_state_open(job, false, false, true, &state)
+                                ?: job_state_init_tensors(state, state->tensor))
+          ?: job_state_commit(state);
   job_state_close(state);
   return status;
 }

@@ -20,7 +20,7 @@ struct job_state_saved {
 
 struct job_state {
   struct io_tensor *tensor; /* "model" in the order of units and parameters, then each state of the
-                               optimizer likewise */
+                               optimizer likewise, then "nf4" */
   int n;
 
   const struct job *job; /* private from here on */
@@ -35,6 +35,9 @@ struct job_state {
   int64_t block_bytes;
   bool loads, pinned, copies; /* copies: as they were saved */
 };
+
+/* Memory for job->scales. Local. */
+enum status job_state_make_scales(struct job *job);
 
 /* Parameters, and with `moments` the optimizer's state, which frozen parameters do not have. With
  * `unique` (for saving), each element is on exactly one rank, and the base of adapters is left out.
@@ -54,7 +57,7 @@ enum status job_state_open_saved(const struct job *job, const struct job_state_s
                                  struct job_state **out);
 /* The filled data become the job's (`load`), and its working copy is made from them. Ranks that
  * share a copy may use it once all of them have committed. Padding between parameters is zero.
- * Local. */
+ * Collective. */
 enum status job_state_commit(struct job_state *state);
 void job_state_close(struct job_state *state); /* takes NULL */
 /* Fills a range of a tensor of any type with the fp32 elements that `source` writes to out[0 ..].
@@ -86,7 +89,7 @@ enum status job_state_take_snapshot(struct job_state *state);
 int64_t job_state_snapshot_bytes(const struct job *job);
 
 /* Sets parameters by the architecture's initialisation and run.seed. Moments are zero in a new job.
- * Local. */
+ * Collective. */
 enum status job_state_init(const struct job *job);
 /* Fills tensors[i] as state->tensor[i], for all parameters. Local. */
 enum status job_state_init_tensors(struct job_state *state, const struct io_tensor *tensors);

@@ -150,7 +150,7 @@ static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, b
           bytes += job_state_piece_bytes(&piece);
         coded |= piece.codec != NULL;
       }
-  const int64_t elements = coded ? job_state_coding_bytes(plan, &message) : 0;
+  const int64_t elements = coded ? job_state_coding_bytes(plan, !unique, &message) : 0;
   return bytes + elements + message;
 }
 

@@ -77,14 +77,19 @@ enum status job_state_on_lane(struct device *device, int threads, job_state_work
                               const void *arg);
 /* Copies bytes between the host and the job's device. Complete on return. Local. */
 enum status job_state_copy(const struct job *job, void *to, const void *from, int64_t bytes);
-/* Bytes of the elements of the largest frozen part that is kept as a message, and of the largest
- * message. Pure. */
-int64_t job_state_coding_bytes(const struct plan *plan, int64_t *message);
+/* Bytes of the elements of the largest frozen part that is kept as a message, with `loads` also of
+ * all magnitudes, and of the largest message. Pure. */
+int64_t job_state_coding_bytes(const struct plan *plan, bool loads, int64_t *message);
 /* Loads or saves the unit's frozen part from here on, if it is kept as a message. Elements of the
  * one before become its message (`load`). STATUS_INTERNAL: the unit comes back. */
 enum status job_state_open_unit(struct job_state *state, int u);
 /* Makes the last message, and those of units without any element that was loaded. */
 enum status job_state_close_units(struct job_state *state);
+/* Completes messages in nf4, for which the ranks agree on scales, except on those that were loaded.
+ * Collective. */
+enum status job_state_complete(const struct job_state *state);
+/* The scales of a unit. */
+float *job_state_scales(const struct job *job, int u);
 /* io_tensor's move of such a part: it opens the unit. Threads may move parts of an open unit. */
 enum status job_state_move_coded(const struct io_tensor *tensor, struct layout_range range,
                                  void *data);

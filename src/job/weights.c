@@ -348,7 +348,8 @@ static enum status load_base(struct job *job, const char *path, bool fresh)
                         path, options_where(job->deck->set, "lora.rank"));
   enum status status = comm_agree(job->comm, job_state_open(job, false, false, true, &state))
       ?: read_base(job, state, path)
-      ?: comm_agree(job->comm, start_adapters(state) ?: job_state_commit(state))
+      ?: comm_agree(job->comm, start_adapters(state))
+      ?: comm_agree(job->comm, job_state_commit(state))
       ?: job_state_share_copies(job);
   job_state_close(state);
   return status;

@@ -1,6 +1,8 @@
 /* Frozen parts that are kept as messages: codes by the unit's codec of all elements, then the
  * elements of parameters that are no weights. The codes may also be those that products read. */
 #include "base/mem.h"
+#include "device/device.h"
+#include "device/lane.h"
 #include "plan/plan.h"
 
 static int64_t length_of(const struct plan_unit *unit)
@@ -8,9 +10,42 @@ static int64_t length_of(const struct plan_unit *unit)
   return unit->frozen_owned.end - unit->frozen_owned.begin;
 }
 
+/* nf4 codes each parameter by itself. */
+static bool is_nf4(const struct plan_unit *unit)
+{
+  return unit->policy.frozen == DTYPE_U8 && unit->policy.base.ops == &codec_nf4;
+}
+
 static int64_t code_bytes(const struct plan_unit *unit)
 {
-  return unit->policy.base.ops->bytes(&unit->policy.base, length_of(unit));
+  return is_nf4(unit) ? nf4_bytes(length_of(unit), plan_message_params(&unit->layout, NULL))
+                      : unit->policy.base.ops->bytes(&unit->policy.base, length_of(unit));
+}
+
+int64_t plan_message_scales(const struct plan *plan, int u)
+{
+  const struct plan_unit *unit = &plan->unit[u];
+  int64_t scales = 0;
+  for (int p = 0; p < unit->layout.params && is_nf4(unit); p++)
+    scales += unit->layout.frozen[p] ? nf4_scales(nf4_blocks(unit->layout.elements[p])) : 0;
+  return scales;
+}
+
+int plan_message_params(const struct layout_unit *layout, struct nf4_param *param)
+{
+  int n = 0;
+  int64_t scale = 0;
+  for (int p = 0; p < layout->params; p++) {
+    const int64_t blocks = nf4_blocks(layout->elements[p]);
+    if (!layout->frozen[p])
+      continue;
+    if (param)
+      param[n] =
+          (struct nf4_param){(layout->offset[p] - layout->trained) / NF4_BLOCK, blocks, scale};
+    scale += nf4_scales(blocks);
+    n++;
+  }
+  return n;
 }
 
 bool plan_keeps_message(const struct plan *plan, int u)
@@ -69,7 +104,8 @@ enum status plan_message_encode(const struct plan *plan, int u, struct lane *lan
   const struct codec *codec = &unit->policy.base;
   const struct codec_pass pass = {.lane = lane, .n = length_of(unit), .parts = 1};
   const struct model_part part = {u, &unit->layout, unit->frozen_owned, DTYPE_F32, x};
-  return codec->ops->encode(codec, &pass, x, message)
+  return (is_nf4(unit) ? lane->device->ops->nf4_code(lane, pass.n, x, message, kept)
+                       : codec->ops->encode(codec, &pass, x, message))
              ?: model_beside_move(plan->input.model, lane, &part, true,
                                   (char *)message + code_bytes(unit));
 }

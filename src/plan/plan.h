@@ -19,6 +19,7 @@
 #include <stdio.h>
 
 #include "compress/compress.h"
+#include "compress/nf4.h"
 #include "deck/deck.h"
 #include "device/device.h"
 #include "layout/mesh.h"
@@ -389,11 +390,17 @@ bool plan_keeps_message(const struct plan *plan, int unit);
 /* The elements that it is made of. They have all of frozen_owned. */
 struct layout_range plan_message_range(const struct plan *plan, int unit);
 /* A rank's frozen part of a unit as a message, if policy.frozen is DTYPE_U8: its size in bytes, and
- * the message of x. Or, with plan_unit.kept, its codes and what is kept next to them, in host
- * memory: then the lane is of a host device. Local. */
+ * the message of x. In nf4 it is complete after nf4_complete(), and `kept` gets the magnitudes, one
+ * per NF4_BLOCK elements. Or, with plan_unit.kept, its codes and what is kept next to them, in host
+ * memory: then, and in nf4, the lane is of a host device. Local. */
 int64_t plan_message_bytes(const struct plan *plan, int unit);
 enum status plan_message_encode(const struct plan *plan, int unit, struct lane *lane,
                                 const float *x, void *message, void *kept);
+/* Numbers in the scales of a unit's whole frozen part, 0: it is not in nf4. Pure. */
+int64_t plan_message_scales(const struct plan *plan, int unit);
+/* The frozen parameters of a unit in the order of its parameters, into param[layout->params], or
+ * nowhere (NULL). Returns their number. Pure. */
+int plan_message_params(const struct layout_unit *layout, struct nf4_param *param);
 /* x = the frozen part from the messages of all members of its group, one after the other, or with
  * members = 1 from the message of this rank. Enqueued on the lane. Local. */
 enum status plan_message_decode(const struct plan *plan, int unit, struct lane *lane, int members,

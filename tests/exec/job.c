@@ -255,42 +255,84 @@ static struct lane *lane_for_codes(const struct job *job)
   return lane;
 }
 
-/* Encodes this rank's frozen part of a unit, or decodes it to x. */
+/* Completes this rank's message in nf4, with scales from the whole frozen part of a unit. */
+static void complete(const struct job *job, int u, const float *whole, void *message)
+{
+  const struct plan_unit *unit = &job->plan->unit[u];
+  const struct layout_range own = unit->frozen_owned;
+  const int64_t n = unit->layout.flat - unit->layout.trained,
+                begin = (own.begin - unit->layout.trained) / NF4_BLOCK;
+  struct lane *lane = lane_for_codes(job);
+  struct nf4_param param[32];
+  struct exactsum sum[32];
+  const bool exact[32] = {false};
+  float *magnitude = NULL, *scales = NULL;
+  void *codes;
+  must(mem_new(MEM_META, nf4_blocks(n), &magnitude));
+  must(mem_new(MEM_META, plan_message_scales(job->plan, u), &scales));
+  must(mem_alloc(MEM_META, (size_t)nf4_code_bytes(n), &codes));
+  must(job->device->ops->nf4_code(lane, n, whole, codes, magnitude));
+  assert_true(unit->layout.params <= 32);
+  struct nf4_cut cut = {plan_message_params(&unit->layout, param), param, 0, nf4_blocks(n),
+                        magnitude};
+  for (int p = 0; p < cut.params; p++)
+    scales[param[p].scale] = NAN;
+  nf4_sum(&cut, sum);
+  nf4_scale(&cut, sum, scales);
+  cut.begin = begin;
+  cut.blocks = nf4_blocks(own.end - own.begin);
+  cut.magnitude += begin;
+  nf4_complete(&cut, scales, exact, own.end - own.begin, message);
+  mem_free(codes);
+  mem_free(scales);
+  mem_free(magnitude);
+  job->device->ops->lane_destroy(lane);
+}
+
+/* Encodes this rank's frozen part of a unit, of the whole one in x, or decodes it to x. */
 static void code_frozen(const struct job *job, int u, float *x, bool encodes)
 {
   const struct plan_unit *unit = &job->plan->unit[u];
+  float *const own = encodes ? x + unit->frozen_owned.begin - unit->layout.trained : x;
+  float magnitudes[1 << 12];
   const struct codec *codec = &unit->policy.base;
   void *message = exec_pointer(job->exec, unit->frozen);
   struct lane *lane = lane_for_codes(job);
   const struct codec_pass pass = {
       .lane = lane, .n = unit->frozen_owned.end - unit->frozen_owned.begin, .parts = 1};
+  assert_true(pass.n <= (int64_t)NF4_BLOCK << 12);
   if (unit->policy.frozen == DTYPE_U8)
-    must(encodes ? plan_message_encode(job->plan, u, lane, x, message, NULL)
+    must(encodes ? plan_message_encode(job->plan, u, lane, own, message, magnitudes)
                  : plan_message_decode(job->plan, u, lane, 1, message, DTYPE_F32, x));
   else
-    must(encodes ? codec->ops->encode(codec, &pass, x, message)
+    must(encodes ? codec->ops->encode(codec, &pass, own, message)
                  : codec->ops->decode(codec, &pass, message, codec->ops->bytes(codec, pass.n),
                                       QUANT_SET, DTYPE_F32, x));
   job->device->ops->lane_destroy(lane);
+  if (encodes && plan_message_scales(job->plan, u) > 0)
+    complete(job, u, x, message);
 }
 
 /* x[n] as `codec` decodes it from one message. */
 static void round_vector(const struct job *job, const char *codec_name, int64_t n, float *x)
 {
   struct codec codec;
-  void *message;
+  void *message, *work;
   struct lane *lane = lane_for_codes(job);
   must(codec_make_frozen(codec_name, &codec));
-  const struct codec_pass pass = {.lane = lane, .n = n, .parts = 1};
+  must(mem_alloc(MEM_META, (size_t)codec_work(&codec, n, 1), &work));
+  const struct codec_pass pass = {.lane = lane, .n = n, .parts = 1, .work = work};
   const int64_t bytes = codec.ops->bytes(&codec, n);
   must(mem_alloc(MEM_META, (size_t)bytes, &message));
   must(codec.ops->encode(&codec, &pass, x, message));
   must(codec.ops->decode(&codec, &pass, message, bytes, QUANT_SET_EACH, DTYPE_F32, x));
   mem_free(message);
+  mem_free(work);
   job->device->ops->lane_destroy(lane);
 }
 
-/* The frozen part of a unit, whose codes are for weights of blocks alone. */
+/* The frozen part of a unit, whose codes are for weights of blocks alone. Those of nf4 are by
+ * parameter. */
 static void round_frozen(const struct job *job, int u, float *x)
 {
   const struct layout_unit *layout = &job->plan->unit[u].layout;
@@ -299,7 +341,11 @@ static void round_frozen(const struct job *job, int u, float *x)
   float *others = NULL;
   must(mem_new(MEM_META, n, &others));
   memcpy(others, x, (size_t)n * sizeof *x);
-  round_vector(job, name, n, x);
+  for (int p = 0; p < layout->params && !strcmp(name, codec_nf4.name); p++)
+    if (layout->frozen[p])
+      round_vector(job, name, layout->elements[p], x + layout->offset[p] - layout->trained);
+  if (strcmp(name, codec_nf4.name) != 0)
+    round_vector(job, name, n, x);
   round_vector(job, "bf16", n, others);
   for (int p = 0; p < layout->params; p++)
     if (layout->frozen[p] &&
@@ -331,7 +377,7 @@ static void init_frozen(const struct job *job, int u)
   if (unit->frozen < 0)
     return;
   float *x = make_frozen(job, u);
-  code_frozen(job, u, x + unit->frozen_owned.begin - unit->layout.trained, true);
+  code_frozen(job, u, x, true);
   mem_free(x);
 }
 

@@ -13,6 +13,7 @@
 #include "../device/layernorm.h"
 #include "../device/workspaces.h"
 #include "compress/compress.h"
+#include "compress/nf4.h"
 #include "device/cuda_work.h"
 #include "optim/optim.h"
 #include "tests/gpu/twins.h"
@@ -1701,26 +1702,43 @@ GPU_TEST(test_select)
   must(gpu->ops->scatter(gpu_lane, &rules[0], 0, 1, &none, SCATTER_SET, DTYPE_F32, NULL));
 }
 
-/* Vectors in nf4, with blocks of zeros and of subnormal numbers. `bad`: one is not finite. */
+/* Messages of `parts` vectors in nf4 that together have three parameters, with blocks of zeros and
+ * of subnormal numbers. `bad`: one element is not finite. */
 static void nf4_as_the_host(int64_t n, int parts, enum dtype type, float bad)
 {
-  const int64_t bytes = nf4_bytes(n);
+  const int64_t bytes = nf4_bytes(n, 3), all = parts * nf4_blocks(n), third = all / 3;
   struct twin x = sums(parts * n, true), messages = sums(parts * bytes / 4, false),
               out = sums(parts * n, false);
+  const struct nf4_param param[] = {{0, third > 0 ? third : all, 0},
+                                    {third, third - third / 2, nf4_scales(all)},
+                                    {2 * third, all - 2 * third, 2 * nf4_scales(all)}};
+  const bool exact[3] = {false};
+  struct nf4_cut cut = {third > 0 ? 3 : 1, param, 0, all, NULL};
+  float *magnitude = scratch(host, (size_t)all * 4),
+        *scales = scratch(host, (size_t)(3 * nf4_scales(all)) * 4);
+  struct exactsum sum[3];
   for (int64_t i = 0; i < parts * n; i++)
     x.here[i] *= i / 64 % 7 == 1   ? 0
                  : i / 64 % 7 == 2 ? 1e-39f
                                    : ldexpf(1, (int)(i / 64 % 50) - 25);
   if (bad != 0)
-    x.here[n - 1] = bad;
-  upload(&x);
+    x.here[parts * n - 1] = bad;
   for (int i = 0; i < parts; i++)
-    BOTH(nf4_code, n, (float *)AT(x) + i * n, (char *)AT(messages) + i * bytes);
-  EXPECT_BITS("messages in nf4", &messages);
-  if (bad == 0) {
-    BOTH(nf4_decode, n, parts, AT(messages), bytes, type, AT(out));
+    must(host->ops->nf4_code(host_lane, n, x.here + i * n, (char *)messages.here + i * bytes,
+                             magnitude + i * nf4_blocks(n)));
+  scales[0] = scales[nf4_scales(all)] = scales[2 * nf4_scales(all)] = NAN;
+  cut.magnitude = magnitude;
+  nf4_sum(&cut, sum);
+  nf4_scale(&cut, sum, scales);
+  cut.blocks = nf4_blocks(n);
+  for (int i = 0; i < parts; i++, cut.begin += cut.blocks, cut.magnitude += cut.blocks)
+    nf4_complete(&cut, scales, exact, n, (char *)messages.here + i * bytes);
+  upload(&messages);
+  BOTH(nf4_decode, n, parts, AT(messages), bytes, type, AT(out));
+  if (bad == 0)
     EXPECT_BITS("vectors in nf4", &out);
-  }
+  drop(host, magnitude);
+  drop(host, scales);
   forget();
 }
 
@@ -1734,6 +1752,7 @@ GPU_TEST(test_nf4)
         nf4_as_the_host(lengths[l], 5, half ? DTYPE_BF16 : DTYPE_F32, 0);
       nf4_as_the_host(lengths[l], 1, DTYPE_F32, half ? NAN : INFINITY);
     }
+  assert_int_equal(gpu->ops->nf4_code(gpu_lane, 9, NULL, NULL, NULL), STATUS_UNSUPPORTED);
   assert_int_equal(gpu->ops->nf4_decode(gpu_lane, 9, 2, NULL, 128, DTYPE_F32, NULL),
                    STATUS_INTERNAL);
   assert_int_equal(gpu->ops->nf4_decode(gpu_lane, 8, 1, NULL, 128, DTYPE_F16, NULL),

@@ -1,4 +1,6 @@
 #include "fixture.h"
+#include "base/mem.h"
+#include "job/state.h"
 #include "tests/test.h"
 
 #include "tests/comm/far.h"
@@ -166,11 +168,13 @@ void fixture_open(struct job *job, struct deck *deck, struct comm *comm, int ran
   must(plan_create(&input, &job->plan[PLAN_TRAIN]));
   const struct plan *plans[] = {job->plan[PLAN_TRAIN]};
   must(exec_memory_create(job->device, job->comm, deck->tiers.nvme, plans, 1, &job->memory));
+  must(job_state_make_scales(job));
 }
 
 void fixture_close(struct job *job)
 {
   exec_memory_destroy(&job->memory);
+  mem_free(job->scales);
   plan_destroy(job->plan[PLAN_TRAIN]);
   model_destroy(job->model);
   device_destroy(job->device);

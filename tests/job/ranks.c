@@ -16,6 +16,8 @@ bool ranks_narrow, ranks_blocks, ranks_rounded, ranks_untidy;
 float ranks_value(const char *group, const char *name, int64_t e)
 {
   uint32_t words[4];
+  if (!strcmp(group, "nf4")) /* of values below */
+    return e ? 0 : 0.875f;
   rng_block(rng_key_make(7, name), (uint64_t)group[strlen(group) - 1], (uint64_t)e, words);
   if (ranks_rounded && strcmp(group, "model") == 0)
     return (float)((int)(words[0] % 3) - 1) * 0.875f;

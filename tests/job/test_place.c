@@ -326,25 +326,28 @@ TEST(keys_that_are_named_make_it_fit)
   assert_true(named > 5);
 }
 
-/* Messages in host memory are decoded next to it, one at a time, to be loaded, and to be saved. */
+/* Messages in host memory are decoded next to it, one at a time, to be loaded, and to be saved.
+ * Magnitudes of all are kept while they are loaded. */
 TEST(frozen_messages_need_room_to_be_loaded)
 {
   struct sized sized;
   struct job_limits limits = no_limits;
   open_with(&sized, HOST "train.freeze=[*.h.*] train.frozen=nf4 checkpoint.at_end=true");
-  int64_t bytes = plan_tier_bytes(&sized.plan, TIER_HOST), elements = 0, message = 0;
+  int64_t bytes = plan_tier_bytes(&sized.plan, TIER_HOST), elements = 0, message = 0,
+          magnitudes = 0;
   for (int u = 0; u < sized.job.model->units; u++) {
     const struct plan_unit *unit = &sized.plan.unit[u];
     const int64_t held = (unit->frozen_owned.end - unit->frozen_owned.begin) * 4;
     if (unit->policy.frozen == DTYPE_U8) {
       elements = held > elements ? held : elements;
+      magnitudes += nf4_blocks(held / 4) * 4;
       message = sized.plan.buffer[unit->frozen].bytes > message
                     ? sized.plan.buffer[unit->frozen].bytes
                     : message;
     }
   }
   assert_true(message > 0);
-  bytes += elements + message;
+  bytes += elements + message + magnitudes;
   bounded(&sized, &limits, &limits.host, 2 * bytes, "to load and save the state of its device");
   sized_close(&sized);
 }

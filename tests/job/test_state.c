@@ -84,7 +84,8 @@ TEST(nothing_is_copied_in_vain)
     struct job job;
     struct job_state *state = NULL;
     int buffers = 0;
-    int64_t bytes = 0, messages = 0, most = 0, longest = 0; /* bytes of elements, of a message */
+    /* Bytes: of buffers, of elements, of a message. Magnitudes in nf4 come back, coded. */
+    int64_t bytes = 0, messages = 0, most = 0, longest = 0, magnitudes = 0, coded = 0;
     open_job(&job, &deck, which, true);
     const struct plan *plan = job.plan[PLAN_TRAIN];
     for (int u = 0; u < job.model->units; u++) {
@@ -99,17 +100,24 @@ TEST(nothing_is_copied_in_vain)
         const int64_t elements = plan->unit[u].frozen_owned.end - plan->unit[u].frozen_owned.begin,
                       message = plan->buffer[held[1]].bytes;
         messages += message;
+        if (plan_message_scales(plan, u) > 0) {
+          magnitudes += 4 * nf4_blocks(elements);
+          coded += nf4_bytes(elements, plan_message_params(&plan->unit[u].layout, NULL)) -
+                   nf4_code_bytes(elements);
+          buffers++;
+        }
         most = 4 * elements > most ? 4 * elements : most;
         longest = message > longest ? message : longest;
       }
     }
-    assert_int_equal(job_state_bytes(plan, true), bytes - messages + most + longest);
+    assert_int_equal(job_state_bytes(plan, true), bytes - messages + most + longest + magnitudes);
     (void)apart_counts();
     must(job_state_open(&job, true, false, true, &state));
     assert_int_equal(apart_counts().copies, 0);
     must(job_state_commit(state));
     struct apart_counts counts = apart_counts();
-    assert_true(counts.copies == buffers && counts.to_device == bytes && counts.from_device == 0);
+    assert_true(counts.copies == buffers && counts.to_device == bytes + coded &&
+                counts.from_device == 0);
     job_state_close(state);
     must(job_state_open(&job, true, true, false, &state));
     counts = apart_counts();
@@ -143,7 +151,8 @@ static enum status watch_memory(const void *arg, struct layout_range range, floa
   return STATUS_OK;
 }
 
-/* Elements of one unit exist next to the messages. A unit that was loaded does not come back. */
+/* Elements of one unit exist next to the messages, and magnitudes of all. A unit that was loaded
+ * does not come back. */
 TEST(frozen_parts_are_coded_one_by_one)
 {
   for (int apart = 0; apart < 2; apart++) {
@@ -155,14 +164,15 @@ TEST(frozen_parts_are_coded_one_by_one)
     fixture_open(&job, &deck, comm, comm_rank(comm), comm_ranks(comm), apart);
     const struct plan_unit *unit = &job.plan[PLAN_TRAIN]->unit[1];
     const int64_t elements = (unit->frozen_owned.end - unit->frozen_owned.begin) * 4,
-                  message = job.plan[PLAN_TRAIN]->buffer[unit->frozen].bytes;
+                  message = job.plan[PLAN_TRAIN]->buffer[unit->frozen].bytes,
+                  held = elements + 5 * 4 * nf4_blocks(elements / 4);
     must(job_state_open(&job, false, false, true, &state));
     watched.before = mem_usage(MEM_IO).bytes;
     watched.most = watched.parts = 0;
     for (int t = 0; t < state->n; t++)
       must(job_state_fill(&state->tensor[t], state->tensor[t].range, watch_memory, NULL));
-    assert_true(watched.parts >= 5 && watched.most >= elements);
-    assert_in_range(watched.most, elements, elements + (apart ? message : 0) + 64);
+    assert_true(watched.parts >= 5 && watched.most >= held);
+    assert_in_range(watched.most, held, held + (apart ? message : 0) + 64);
     must(job_state_open_unit(state, 5));
     must_fail(job_state_open_unit(state, 2), STATUS_INTERNAL, "are loaded again");
     must(job_state_commit(state));

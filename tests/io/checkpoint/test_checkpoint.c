@@ -791,6 +791,39 @@ TEST(a_checkpoint_without_moments_says_so)
   mem_free(path);
 }
 
+/* Also one whose group has others. What is there is read. */
+TEST(an_optional_tensor_may_be_missing)
+{
+  char *path = mem_printf("%s/optional.h5", dir);
+  struct sample sample;
+  struct io_tensor tensors[2];
+  float seen[2] = {-1, -1}, scales[2] = {3, 4};
+  sample_make(&sample, job, SPLIT_EVEN, 0, 5, false, true);
+  const bool writes = comm_rank(job) == 0;
+  for (int t = 0; t < 2; t++)
+    tensors[t] = (struct io_tensor){.group = "scales",
+                                    .name = t ? "b" : "a",
+                                    .type = DTYPE_F32,
+                                    .ndim = 1,
+                                    .shape = {1},
+                                    .writer = writes,
+                                    .optional = true,
+                                    .range = {0, writes},
+                                    .data = &scales[t]};
+  must(checkpoint_write(job, path, &sample.meta, 2, tensors));
+  for (int t = 0; t < 2; t++) {
+    tensors[t].range = (struct layout_range){0, 1};
+    tensors[t].data = &seen[t];
+  }
+  tensors[1].name = "c";
+  must(checkpoint_load(job, path, 2, tensors, NULL));
+  assert_true(seen[0] == 3 && seen[1] == -1);
+  tensors[1].optional = false;
+  must_fail(checkpoint_load(job, path, 2, tensors, NULL), STATUS_INPUT, "scales/c is missing");
+  sample_free(&sample);
+  mem_free(path);
+}
+
 /* A run that freezes others has other moments. */
 TEST(other_moments_are_refused)
 {
