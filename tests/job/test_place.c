@@ -189,7 +189,7 @@ TEST(host_memory_is_that_of_all_ranks_of_a_node)
   sized.plan.persistent_bytes[TIER_HOST] = INT64_C(10) * GI;
   sized.plan.transient_bytes[TIER_HOST] = INT64_C(4) * GI;
   sized.plan.persistent_bytes[TIER_SHARED] = INT64_C(6) * GI;
-  struct deck_shape *shape = &sized.plan.input.shape;
+  int *const shards = &sized.plan.mesh.size[AXIS_NODE];
   fixture_assign(&sized.deck, "tiers.params=host tiers.optimizer=host transfer.params=full");
   const int64_t state_bytes =
       job_state_bytes(&sized.plan, true); /* the real plan's: masters and moments on the device */
@@ -204,14 +204,14 @@ TEST(host_memory_is_that_of_all_ranks_of_a_node)
           "34.00 GiB: use ");
   must_say("; the ranks of this node need 6.00 GiB of shared memory in /dev/shm, which has 6.00 "
            "GiB (enough)");
-  shape->group = 1; /* each rank with a copy of its own */
+  *shards = 1; /* each rank with a copy of its own */
   limits = no_limits;
   bounded(&sized, &limits, &limits.shared, INT64_C(12) * GI,
           "the job does not fit: the ranks of this node need 12.00 GiB of shared memory in "
           "/dev/shm, which has 12.00 GiB: use ");
   must_say("transfer.params=shard, or a larger /dev/shm (mount");
 
-  shape->group = 2; /* and what each has for itself */
+  *shards = 2; /* and what each has for itself */
   sized.plan.transient_bytes[TIER_SHARED] = INT64_C(1) * GI;
   bounded(
       &sized, &limits, &limits.shared, INT64_C(8) * GI,
