@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include "base/mem.h"
+#include "exec/engine.h"
 #include "job.h"
 #include "plan/ops.h"
 #include "tests/test.h"
@@ -300,6 +301,18 @@ TEST(misfit_names_a_cure)
   job.plan->transient_bytes[TIER_DEVICE] = bytes + 1; /* a plan that the arenas were not made for */
   assert_int_equal(job_create_exec(&job), STATUS_INTERNAL);
   job.plan->transient_bytes[TIER_DEVICE] = bytes;
+  job_close(&job);
+}
+
+/* A communicator for each of them is more than any mesh needs. */
+TEST(a_plan_has_a_few_groups)
+{
+  job_plan(&job, comm, "micros=2");
+  assert_true(job.plan->n > EXEC_GROUPS);
+  for (int i = 0; i <= EXEC_GROUPS; i++)
+    job.plan->instr[i].attr.group = 1u + (mesh_set)i;
+  must_fail(job_create_exec(&job), STATUS_INTERNAL, "a plan has more than 16 groups");
+  assert_int_equal(exec_groups_shared_bytes(job.plan, 1), 0);
   job_close(&job);
 }
 
