@@ -379,7 +379,7 @@ void check_encode_params(struct verify *v)
 void check_gather_messages(struct verify *v)
 {
   const int64_t bytes = verify_used(v, GATHER_MESSAGES_MINE)->bytes, members = verify_members(v),
-                index = v->plan->input.rank % members;
+                index = mesh_index(&v->plan->mesh, verify_group(v), v->plan->input.rank);
   const bool apart = verify_keeps_messages(v->plan, v->instr->unit) &&
                      plan_root(v->plan, v->instr->use[GATHER_MESSAGES_MINE].buffer, NULL) !=
                          plan_root(v->plan, v->instr->use[GATHER_MESSAGES_ALL].buffer, NULL);
