@@ -92,6 +92,7 @@ TEST(the_hash_sees_what_peers_must_agree_on)
                  {&plan->buffer[first->use[1].buffer].bytes, &bytes, sizeof bytes},
                  {&plan->mesh.size[AXIS_NODE], &group, sizeof(int)},
                  {&first->unit, &unit.unit, sizeof unit.unit},
+                 {&first->stage, &unit.unit, sizeof unit.unit},
                  {&metrics->clip, &half, sizeof half},
                  {&update->optimizer, &lion, sizeof lion},
                  {&update->lr_scale, &half, sizeof half},
