@@ -74,15 +74,13 @@ int64_t layout_box_elements(const struct layout_box *box)
 struct layout_range layout_box_run(const struct layout_box *box, int64_t at, int64_t end)
 {
   int64_t first = 0, rows = at, inner = 1, run = 1, most = end - at;
-  bool whole = true;
   for (int d = box->ndim - 1; d >= 0; d--) {
     first += (box->begin[d] + rows % box->size[d]) * inner;
     rows /= box->size[d];
     inner *= box->shape[d];
     run *= box->size[d];
-    if (whole && box->size[d] < box->shape[d] && run - at % run < most)
+    if (box->size[d] < box->shape[d] && run - at % run < most)
       most = run - at % run;
-    whole &= box->size[d] == box->shape[d];
   }
   return (struct layout_range){first, first + most};
 }
