@@ -59,7 +59,9 @@ static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begi
   for (int p = 0; p < unit->params; p++) {
     if (unit->frozen[p] != frozen)
       continue;
-    enum status status = layout_round_up(end, LAYOUT_ALIGN, &unit->offset[p]);
+    const bool blocks = frozen && unit->elements[p] >= LAYOUT_BLOCK;
+    enum status status =
+        layout_round_up(end, blocks ? LAYOUT_BLOCK : LAYOUT_ALIGN, &unit->offset[p]);
     status = status ?: layout_add(unit->offset[p], unit->room[p], &end);
     if (status)
       return status;
@@ -136,4 +138,3 @@ struct layout_range layout_param_part(const struct layout_unit *unit, int p, str
     return part;
   return (struct layout_range){part.begin - offset, part.end - offset};
 }
-

@@ -17,7 +17,8 @@ enum {
   LAYOUT_ALIGN =
       64, /* elements: every parameter starts at a multiple (256 bytes of fp32, 128 of bf16) */
   LAYOUT_BLOCK =
-      256, /* elements: a shard is a multiple of this; block sums of squares never straddle ranks */
+      256, /* elements: a shard is a multiple of this; block sums of squares never straddle ranks. A
+              frozen parameter of as many starts at a multiple, so blocks of codes start with it */
   LAYOUT_MAX_DIMS = 4
 };
 

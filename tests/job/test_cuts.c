@@ -25,8 +25,8 @@ struct place {
 static const struct setup {
   const char *arch;
   int64_t width, ffn;
-  int64_t block; /* elements, which cuts must not go through */
-  bool narrow, blocks, rounded;
+  int64_t block;              /* elements, which cuts must not go through */
+  bool narrow, blocks, lossy; /* lossy: of parameters, whose blocks must be the same */
   const char *keys;
 } setups[] = {
     {"gpt2", 12, 60, 1, false, false, false, ""},
@@ -97,7 +97,6 @@ static void open_job(struct job *job, struct deck *deck, const struct setup *set
     }
   ranks_narrow = setup->narrow;
   ranks_blocks = setup->blocks;
-  ranks_rounded = setup->rounded;
 }
 
 /* Parameters that are not cut are on all ranks; one of those with the same part writes. */
@@ -212,13 +211,17 @@ TEST(any_cuts_go_on_from_any_others)
       struct job job;
       open_job(&job, &deck, setup, &place[from]);
       fill_job(&job, &place[from]);
-      check_job(&job, &place[from], true);
+      if (!setup->lossy)
+        check_job(&job, &place[from], true);
       save_job(&job, &place[from], true, path);
       fixture_end(&job);
       expect_same(path, ranks_file);
       open_job(&job, &deck, setup, &place[from]);
       load_job(&job, &place[from], ranks_file);
-      check_job(&job, &place[from], true);
+      if (!setup->lossy)
+        check_job(&job, &place[from], true);
+      save_job(&job, &place[from], true, again);
+      expect_same(again, ranks_file);
       fixture_end(&job);
     }
     pairs += n * n;

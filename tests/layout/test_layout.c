@@ -71,13 +71,14 @@ static void expect_parts(const bool *frozen, int ranks)
   must(layout_unit_pack(SIZES, sizes, NULL, frozen, ranks, &unit));
   assert_memory_equal(unit.frozen, frozen, SIZES * sizeof *frozen);
   for (int f = 0; f < 2; f++) {
+    const bool kind[SIZES] = {f, f, f, f, f, f};
     int64_t alone[SIZES];
     int n = 0, at = 0;
     for (int p = 0; p < SIZES; p++)
       if (frozen[p] == f)
         alone[n++] = sizes[p];
     if (n > 0)
-      must(layout_unit_pack(n, alone, NULL, NULL, ranks, &part[f]));
+      must(layout_unit_pack(n, alone, NULL, kind, ranks, &part[f]));
     begin[f] = f ? part[0].flat : 0;
     for (int p = 0; p < SIZES; p++)
       if (frozen[p] == f)
@@ -85,7 +86,7 @@ static void expect_parts(const bool *frozen, int ranks)
   }
   assert_int_equal(unit.used, part[0].used);
   assert_int_equal(unit.trained, part[0].flat);
-  assert_int_equal(unit.frozen_used, begin[1] + part[1].used);
+  assert_int_equal(unit.frozen_used, begin[1] + part[1].frozen_used);
   assert_int_equal(unit.flat, begin[1] + part[1].flat);
   layout_unit_free(&part[0]);
   layout_unit_free(&part[1]);
@@ -101,6 +102,21 @@ TEST(trained_and_frozen_parts_are_packed_by_themselves)
         frozen[p] = mask >> p & 1;
       expect_parts(frozen, ranks);
     }
+}
+
+/* So blocks of up to LAYOUT_BLOCK elements are counted from the begin of such a parameter. */
+TEST(frozen_parameters_begin_blocks)
+{
+  struct layout_unit unit;
+  int64_t end = 0;
+  must(layout_unit_pack(SIZES, sizes, NULL, (bool[SIZES]){1, 1, 1, 1, 1, 1}, 3, &unit));
+  for (int p = 0; p < SIZES; p++) {
+    const int64_t align = sizes[p] < LAYOUT_BLOCK ? LAYOUT_ALIGN : LAYOUT_BLOCK;
+    assert_int_equal(unit.offset[p] % align, 0);
+    assert_in_range(unit.offset[p] - end, 0, align - 1);
+    end = unit.offset[p] + sizes[p];
+  }
+  layout_unit_free(&unit);
 }
 
 TEST(pack_refuses_what_cannot_be)
