@@ -258,9 +258,11 @@ enum status model_beside_move(const struct model *model, struct lane *lane,
     const struct layout_range cut = beside(model, part->unit, layout, p, part->range);
     const int64_t n = cut.end - cut.begin, from = layout->offset[p] + cut.begin - part->range.begin;
     char *const x = (char *)part->x + from * (int64_t)dtype_size(part->type);
-    if (n > 0)
-      status = keeps ? ops->cast(lane, n, part->type, x, DTYPE_BF16, kept)
-                     : ops->cast(lane, n, DTYPE_BF16, kept, part->type, x);
+    if (n > 0 && keeps)
+      status = ops->cast(lane, n, part->type, x, DTYPE_BF16, kept)
+                   ?: ops->zero(lane, x, (size_t)n * dtype_size(part->type));
+    else if (n > 0)
+      status = ops->cast(lane, n, DTYPE_BF16, kept, part->type, x);
     kept += beside_bytes(cut);
   }
   return status;

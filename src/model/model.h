@@ -291,8 +291,9 @@ bool model_codes_frozen(const struct model *model, int unit);
  * of any of them. Pure. */
 int64_t model_beside_bytes(const struct model *model, int unit, const struct layout_unit *layout,
                            int members);
-/* Copies these parameters from a frozen part to the end of its message (`keeps`), or back into
- * part->x. All Local, on `lane`. */
+/* Moves these parameters from a frozen part to the end of its message (`keeps`), or back into
+ * part->x. They leave zeros, so they have no part in the scales of blocks that they share with
+ * weights. All Local, on `lane`. */
 enum status model_beside_move(const struct model *model, struct lane *lane,
                               const struct model_part *part, bool keeps, void *beside);
 

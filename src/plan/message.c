@@ -95,7 +95,7 @@ static enum status encode_products(const struct plan *plan, int u, struct lane *
   return status;
 }
 
-enum status plan_message_encode(const struct plan *plan, int u, struct lane *lane, const float *x,
+enum status plan_message_encode(const struct plan *plan, int u, struct lane *lane, float *x,
                                 void *message, void *kept)
 {
   const struct plan_unit *unit = &plan->unit[u];
@@ -104,10 +104,9 @@ enum status plan_message_encode(const struct plan *plan, int u, struct lane *lan
   const struct codec *codec = &unit->policy.base;
   const struct codec_pass pass = {.lane = lane, .n = length_of(unit), .parts = 1};
   const struct model_part part = {u, &unit->layout, unit->frozen_owned, DTYPE_F32, x};
-  return (is_nf4(unit) ? lane->device->ops->nf4_code(lane, pass.n, x, message, kept)
-                       : codec->ops->encode(codec, &pass, x, message))
-             ?: model_beside_move(plan->input.model, lane, &part, true,
-                                  (char *)message + code_bytes(unit));
+  return model_beside_move(plan->input.model, lane, &part, true, (char *)message + code_bytes(unit))
+             ?: is_nf4(unit) ? lane->device->ops->nf4_code(lane, pass.n, x, message, kept)
+                             : codec->ops->encode(codec, &pass, x, message);
 }
 
 enum status plan_message_decode(const struct plan *plan, int u, struct lane *lane, int members,

@@ -390,12 +390,13 @@ bool plan_keeps_message(const struct plan *plan, int unit);
 /* The elements that it is made of. They have all of frozen_owned. */
 struct layout_range plan_message_range(const struct plan *plan, int unit);
 /* A rank's frozen part of a unit as a message, if policy.frozen is DTYPE_U8: its size in bytes, and
- * the message of x. In nf4 it is complete after nf4_complete(), and `kept` gets the magnitudes, one
- * per NF4_BLOCK elements. Or, with plan_unit.kept, its codes and what is kept next to them, in host
- * memory: then, and in nf4, the lane is of a host device. Local. */
+ * the message of x, in which only weights are left. In nf4 it is complete after nf4_complete(), and
+ * `kept` gets the magnitudes, one per NF4_BLOCK elements. Or, with plan_unit.kept, its codes and
+ * what is kept next to them, in host memory: then, and in nf4, the lane is of a host device. Local.
+ */
 int64_t plan_message_bytes(const struct plan *plan, int unit);
-enum status plan_message_encode(const struct plan *plan, int unit, struct lane *lane,
-                                const float *x, void *message, void *kept);
+enum status plan_message_encode(const struct plan *plan, int unit, struct lane *lane, float *x,
+                                void *message, void *kept);
 /* Numbers in the scales of a unit's whole frozen part, 0: it is not in nf4. Pure. */
 int64_t plan_message_scales(const struct plan *plan, int unit);
 /* The frozen parameters of a unit in the order of its parameters, into param[layout->params], or

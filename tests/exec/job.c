@@ -331,8 +331,13 @@ static void round_vector(const struct job *job, const char *codec_name, int64_t 
   job->device->ops->lane_destroy(lane);
 }
 
-/* The frozen part of a unit, whose codes are for weights of blocks alone. Those of nf4 are by
- * parameter. */
+static bool is_coded(const struct job *job, int u, int p)
+{
+  return job->model->unit[u].block >= 0 && job->model->unit[u].param[p].kind == PARAM_WEIGHT;
+}
+
+/* The frozen part of a unit, whose codes are for weights of blocks alone. Other parameters have no
+ * part in their scales. Those of nf4 are by parameter. */
 static void round_frozen(const struct job *job, int u, float *x)
 {
   const struct layout_unit *layout = &job->plan->unit[u].layout;
@@ -341,6 +346,9 @@ static void round_frozen(const struct job *job, int u, float *x)
   float *others = NULL;
   must(mem_new(MEM_META, n, &others));
   memcpy(others, x, (size_t)n * sizeof *x);
+  for (int p = 0; p < layout->params; p++)
+    if (layout->frozen[p] && !is_coded(job, u, p))
+      memset(x + layout->offset[p] - layout->trained, 0, (size_t)layout->elements[p] * sizeof *x);
   for (int p = 0; p < layout->params && !strcmp(name, codec_nf4.name); p++)
     if (layout->frozen[p])
       round_vector(job, name, layout->elements[p], x + layout->offset[p] - layout->trained);
@@ -348,8 +356,7 @@ static void round_frozen(const struct job *job, int u, float *x)
     round_vector(job, name, n, x);
   round_vector(job, "bf16", n, others);
   for (int p = 0; p < layout->params; p++)
-    if (layout->frozen[p] &&
-        (job->model->unit[u].block < 0 || job->model->unit[u].param[p].kind != PARAM_WEIGHT))
+    if (layout->frozen[p] && !is_coded(job, u, p))
       memcpy(x + layout->offset[p] - layout->trained, others + layout->offset[p] - layout->trained,
              (size_t)layout->elements[p] * sizeof *x);
   mem_free(others);

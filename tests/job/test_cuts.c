@@ -33,7 +33,7 @@ static const struct setup {
     {"llama", 12, 60, 1, false, false, false, ""},
     {"llama", 12, 60, 1, true, false, false, "optim.moments=bf16 shard.strategy=no_shard"},
     {"llama", 16, 384, 64, true, true, false, "optim.name=adamw8bit"},
-    {"llama", 16, 768, 256, false, false, true, "train.freeze=[model.layers.*] train.frozen=nf4"},
+    {"llama", 16, 768, 256, false, false, true, "train.freeze=[model.layers.*] train.frozen=fp8"},
     {"gpt2", 16, 768, 256, false, false, true, "train.freeze=[*.h.*] train.frozen=fp8"},
 };
 enum { SETUPS = sizeof setups / sizeof *setups };

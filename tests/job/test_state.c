@@ -181,6 +181,53 @@ TEST(frozen_parts_are_coded_one_by_one)
   }
 }
 
+/* What frozen weights of a block are after they were stored in fp8, next to other parameters of
+ * value `others`. */
+static float *weights_next_to(float others, int64_t *n)
+{
+  struct deck deck;
+  struct job job;
+  float *values = NULL, *weights = NULL;
+  struct job_state *state = NULL;
+  fixture_deck(&deck, "gpt2", "full_shard", "world", "[*.h.*] train.frozen=fp8");
+  fixture_open(&job, &deck, comm, comm_rank(comm), comm_ranks(comm), false);
+  must(mem_new(MEM_META, RANKS_MOST, &values) ?: mem_new(MEM_META, RANKS_MOST, &weights));
+  *n = 0;
+  for (int load = 1; load >= 0; load--) {
+    must(job_state_open(&job, false, false, load, &state));
+    for (int t = 0; t < state->n; t++) {
+      const struct io_tensor *tensor = &state->tensor[t];
+      const int64_t elements = tensor->range.end - tensor->range.begin;
+      const bool weight = tensor->ndim == 2 && strstr(tensor->name, ".h.");
+      for (int64_t e = 0; e < elements; e++)
+        values[e] = weight ? ranks_value("model", tensor->name, tensor->range.begin + e) : others;
+      if (load)
+        fixture_put(tensor, values);
+      else if (weight && elements > 0)
+        fixture_get(tensor, weights + *n);
+      *n += load || !weight || elements < 0 ? 0 : elements;
+      assert_true(*n <= RANKS_MOST);
+    }
+    if (load)
+      must(job_state_commit(state));
+    job_state_close(state);
+  }
+  mem_free(values);
+  fixture_end(&job);
+  return weights;
+}
+
+/* Biases and norms share blocks of 256 elements with small weights. */
+TEST(scales_of_weights_ignore_their_neighbours)
+{
+  int64_t n, m;
+  float *with = weights_next_to(1000, &n), *without = weights_next_to(0, &m);
+  assert_true(n == m && (n > 0 || comm_rank(comm) > 0));
+  assert_memory_equal(with, without, (size_t)n * sizeof *with);
+  mem_free(with);
+  mem_free(without);
+}
+
 TEST(replicas_cut_what_they_all_hold)
 {
   struct deck deck;

@@ -142,8 +142,8 @@ TEST(each_element_is_written_once)
 }
 
 /* Sets all state to `from` on each rank, and gets what the rank would save. */
-static void save_from(struct deck *deck, int ranks, bool apart,
-                      const float from[][MOST_ELEMENTS], float to[][MOST_ELEMENTS])
+static void save_from(struct deck *deck, int ranks, bool apart, const float from[][MOST_ELEMENTS],
+                      float to[][MOST_ELEMENTS])
 {
   for (int rank = 0; rank < ranks; rank++) {
     struct job job;
