@@ -628,7 +628,7 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
   b->end_of_visit[0] = b->plan->n;
   if (visit->op == OP_FORWARD)
     build_reduce_pending(b, m - 1);
-  if (visit->op == OP_LOSS && ready && (u > 0 || !b->embeds)) {
+  if (visit->op == OP_LOSS && ready && build_completes(b, visit->stage)) {
     build_add_pending(b, u, m);
     if (b->host)
       build_reduce_pending(b, m);
@@ -639,7 +639,7 @@ static void emit_reduces(struct builder *b, const struct visit *visit)
     b->plan->buffer[b->head_gradient].last = b->plan->n - 1;
   b->head_gradient = -1;
   build_reduce_pending(b, m);
-  if (ready && b->model->stage[visit->stage].nth == 0)
+  if (ready && build_completes(b, visit->stage))
     build_add_pending(b, u, m);
   if (visit->stage == b->lowest)
     end_walk(b, m, ready);

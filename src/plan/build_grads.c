@@ -294,6 +294,16 @@ void build_use_gradient(struct builder *b, struct instr *instr, int k)
   build_sum(instr, k, part_of_stage(b, instr->stage, unit->dparams), !fresh || after_head);
 }
 
+bool build_completes(const struct builder *b, int stage)
+{
+  const struct model_stage *at = &b->model->stage[stage];
+  switch (at->kind) {
+  case STAGE_EMBED: return b->embeds;
+  case STAGE_HEAD: return at->nth == 0 || !b->embeds;
+  default: return at->nth == 0 && stage >= b->lowest;
+  }
+}
+
 void build_norm(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;

@@ -13,13 +13,8 @@ static int position_of(const struct builder *b, int stage)
  * first, then the stages of blocks from the last one down, then the embedding. */
 static int unit_at(const struct builder *b, int position)
 {
-  const int s = position_of(b, position);
-  const struct model_stage *stage = &b->model->stage[s];
-  if (stage->kind == STAGE_HEAD)
-    return stage->unit > 0 || !b->embeds ? stage->unit : -1;
-  if (stage->kind == STAGE_BLOCK)
-    return s >= b->lowest && stage->nth == 0 ? stage->unit : -1;
-  return b->embeds ? 0 : -1;
+  const int stage = position_of(b, position);
+  return build_completes(b, stage) ? b->model->stage[stage].unit : -1;
 }
 
 static bool leaves_device(const struct builder *b, int u)

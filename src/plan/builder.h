@@ -161,6 +161,8 @@ enum status build_measure(struct builder *b);
 void build_use_gradient(struct builder *b, struct instr *instr, int k);
 /* Whether backward passes write the whole gradient that UPDATE reads. */
 bool build_grads_whole(const struct builder *b, int u);
+/* Whether the gradient of a stage's unit is complete after the backward pass of the stage. */
+bool build_completes(const struct builder *b, int stage);
 /* The first function records that the gradient of a unit is complete, for micro-batch m or the
  * step. The second one reduces the recorded ones. */
 void build_add_pending(struct builder *b, int u, int m);

@@ -94,9 +94,9 @@ unit_holds verify_encodes_params;  /* they are sent as messages of a codec */
 unit_holds verify_keeps_messages;  /* frozen shards are messages between their uses, too */
 /* The embedding's matrices, whatever else is in their unit. */
 bool verify_embedding_learns(const struct plan *plan);
-/* Whether the gradient with respect to a block's output is needed: by the block, a block before it,
- * or the embedding. */
-bool verify_passes_back(const struct plan *plan, int block);
+/* Whether the gradient with respect to the output of a block's unit is needed: by the unit, one
+ * before it, or the embedding. */
+bool verify_passes_back(const struct plan *plan, int unit);
 /* The most elements of state s that a rank keeps of a unit; 0: the unit does not have it. */
 int64_t verify_state_elements(const struct plan *plan, int unit, int s);
 /* Whether this operand must be present. */

@@ -87,11 +87,11 @@ bool verify_embedding_learns(const struct plan *plan)
   return false;
 }
 
-bool verify_passes_back(const struct plan *plan, int block)
+bool verify_passes_back(const struct plan *plan, int unit)
 {
   if (verify_embedding_learns(plan))
     return true;
-  for (int u = 1; u <= block; u++)
+  for (int u = 1; u <= unit; u++)
     if (verify_learns(plan, u))
       return true;
   return false;
