@@ -182,7 +182,7 @@ int fixture_free_small(void **state)
 
 static struct deck_units lr_scale_of(const struct point *point)
 {
-  struct deck_units units = {point->lr_scale != NULL, {{.pattern = "h.1"}}};
+  struct deck_units units = {point->lr_scale != NULL, {{.pattern = "h.1*"}}};
   if (point->lr_scale)
     snprintf(units.of[0].value, DECK_UNIT_TEXT, "%s", point->lr_scale);
   return units;
@@ -200,7 +200,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
     model->unit[u].fp8 = point->fp8 && model->unit[u].block >= 0 && model->unit[u].block != 1
                              ? FP8_PRODUCTS
                              : FP8_NOTHING;
-  const struct deck_units mixed = {point->mixed, {{"h.1", "none"}}};
+  const struct deck_units mixed = {point->mixed, {{"h.1*", "none"}}};
   const bool extended = point->input == INPUT_TRIVIAL || point->input == INPUT_PACKED;
   /* clang-format off */
   return (struct plan_input){
@@ -513,6 +513,13 @@ void fixture_grid(fixture_visit *visit, void *arg)
   visit_places(visit_all, &(struct visitor){visit, arg, 0});
 }
 
+/* Blocks of several stages, every other time. */
+static void divide(struct point *point, int turn)
+{
+  point->stages = turn % 2 * (2 + turn / 2 % 2);
+  point->own = turn / 4 % 2;
+}
+
 /* 11 divides no period of the choices: over the places each variant meets all of them. */
 static void visit_some(void *arg, const struct point *place)
 {
@@ -525,6 +532,7 @@ static void visit_some(void *arg, const struct point *place)
       point.half = n >= 2;
       point.keep_working = n == 3;
       point.gathered = visitor->next % 5 - 1;
+      divide(&point, visitor->next);
       visit_choice(point, visitor->next % CHOICES, visitor->visit, visitor->arg);
     }
   }
@@ -568,6 +576,7 @@ static struct point host_point(struct point point, int choice, int turn)
   point.head = variant % 2 ? UNTIED : TIED;
   point.freeze = (enum freeze)(variant / 2 % FREEZES);
   point.moments = (enum dtype[]){DTYPE_F32, DTYPE_BF16, DTYPE_F16}[turn % 3];
+  divide(&point, turn);
   point.resident = point.params_full || point.cpu_reduce ? 0 : turn / 3 % 3;
   return point;
 }

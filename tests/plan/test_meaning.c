@@ -15,7 +15,14 @@
 #include "plan/internal.h"
 #include "tests/test.h"
 
-enum { BLOCKS = 3, MOST_UNITS = BLOCKS + 2, STEPS = 3, MOST_RANKS = 12, RUBBISH = 0x5bad };
+enum {
+  BLOCKS = 3,
+  MOST_STAGES = 3 * BLOCKS + 2,
+  MOST_UNITS = MOST_STAGES,
+  STEPS = 3,
+  MOST_RANKS = 12,
+  RUBBISH = 0x5bad
+};
 
 static uint32_t mix(uint32_t a, uint32_t b)
 {
@@ -198,31 +205,52 @@ static uint32_t truth_params(const struct truth *t, int u)
   return sum;
 }
 
-/* The backward pass goes through all, whoever learns. */
-static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_words,
-                            int64_t saved_words, uint32_t load)
+static int64_t words_of(const struct plan *plan, const char *name)
 {
-  uint32_t p[MOST_UNITS] = {0}, x[1 + BLOCKS], saved[1 + BLOCKS];
-  struct words tokens = make_words(token_words), targets = make_words(token_words),
-               stream = make_words(x_words), kept = make_words(saved_words);
-  int head = t->model->head;
+  for (int b = 0; b < plan->buffers; b++)
+    if (strcmp(plan->buffer[b].name, name) == 0)
+      return plan->buffer[b].bytes / 4;
+  return 0; /* no activations where no block learns */
+}
+
+/* The gradients of the stage's parameters, which follow those of the stages before it. */
+static struct words truth_part(const struct truth *t, const struct plan *plan, int stage)
+{
+  const int u = t->model->stage[stage].unit;
+  const struct layout_range part = model_stage_trained(t->model, stage, &plan->unit[u].layout);
+  return (struct words){t->g[u].at ? t->g[u].at + part.begin : NULL, part.end - part.begin};
+}
+
+/* The backward pass goes through all, whoever learns. */
+static uint32_t truth_micro(struct truth *t, const struct plan *plan, uint32_t load)
+{
+  uint32_t p[MOST_UNITS] = {0}, x[MOST_STAGES], saved[MOST_STAGES];
+  struct words tokens = make_words(words_of(plan, "tokens")),
+               targets = make_words(words_of(plan, "tokens")),
+               stream = make_words(words_of(plan, "x.root"));
+  const struct model_stage *of = t->model->stage;
+  const int head = t->model->head, end = t->model->stages - 1;
   fill(tokens, load, false);
   fill(targets, load + 1, false);
   for (int u = 0; u < t->model->units; u++)
     p[u] = truth_params(t, u);
   fill(stream, SEED(EMBED, p[0], digest(tokens)), false);
-  for (int u = 1; u <= BLOCKS; u++) {
-    x[u - 1] = digest(stream);
-    fill(kept, SEED(SAVED, p[u], x[u - 1]), false);
-    saved[u] = digest(kept);
-    fill(stream, SEED(FORWARD, p[u], x[u - 1]), false);
+  for (int s = 1; s < end; s++) {
+    char name[40];
+    snprintf(name, sizeof name, "saved.%s", of[s].name);
+    struct words kept = make_words(words_of(plan, name));
+    x[s - 1] = digest(stream);
+    fill(kept, SEED(SAVED, p[of[s].unit], x[s - 1]), false);
+    saved[s] = digest(kept);
+    fill(stream, SEED(FORWARD, p[of[s].unit], x[s - 1]), false);
+    mem_free(kept.at);
   }
   uint32_t loss = SEED(LOSS, p[head], digest(stream), digest(targets));
   fill(t->g[head], loss, true);
   fill(stream, loss + 1, false);
-  for (int u = BLOCKS; u >= 1; u--) {
-    uint32_t seed = SEED(BACKWARD, p[u], x[u - 1], saved[u], digest(stream));
-    fill(t->g[u], seed, true);
+  for (int s = end - 1; s >= 1; s--) {
+    uint32_t seed = SEED(BACKWARD, p[of[s].unit], x[s - 1], saved[s], digest(stream));
+    fill(truth_part(t, plan, s), seed, true);
     fill(stream, seed + 1, true);
   }
   bool embeds = false; /* the kinds, as model.h has them */
@@ -234,16 +262,7 @@ static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_word
   mem_free(tokens.at);
   mem_free(targets.at);
   mem_free(stream.at);
-  mem_free(kept.at);
   return loss;
-}
-
-static int64_t words_of(const struct plan *plan, const char *name)
-{
-  for (int b = 0; b < plan->buffers; b++)
-    if (strncmp(plan->buffer[b].name, name, strlen(name)) == 0)
-      return plan->buffer[b].bytes / 4;
-  return 0; /* no activations where no block learns */
 }
 
 static void truth_step(struct truth *t, const struct plan *plan, int step)
@@ -251,12 +270,9 @@ static void truth_step(struct truth *t, const struct plan *plan, int step)
   for (int u = 0; u < t->model->units; u++)
     if (t->g[u].n > 0)
       memset(t->g[u].at, 0, (size_t)t->g[u].n * sizeof(uint32_t));
-  int64_t tokens = words_of(plan, "tokens"), x = words_of(plan, "x."),
-          saved = words_of(plan, "saved.");
   for (int rank = 0; rank < plan->input.ranks; rank++)
     for (int m = 0; m < plan->input.shape.micros; m++)
-      t->loss[step] +=
-          truth_micro(t, tokens, x, saved, SEED((uint32_t)step, (uint32_t)rank, (uint32_t)m));
+      t->loss[step] += truth_micro(t, plan, SEED((uint32_t)step, (uint32_t)rank, (uint32_t)m));
   uint32_t metrics = 0;
   for (int u = 0; u < t->model->units; u++)
     metrics += squares(t->g[u]);
