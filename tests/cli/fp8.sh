@@ -50,8 +50,8 @@ explode() {
     tally "$2" >&2; die "$2: the last step does not count $4 elements"; }
 }
 pass=$((768 * 640)) first=$((768 * 128))
-explode 1 exploded "" $((2 * 768 * (640 + 1152) - first))
-explode 2 exploded_too "" $((2 * 768 * (640 + 1152) - first))
+explode 1 exploded tiers.activations=keep $((2 * 768 * (640 + 1152) - first))
+explode 2 exploded_too tiers.activations=keep $((2 * 768 * (640 + 1152) - first))
 explode 1 exploded_again tiers.activations=recompute $((2 * 768 * (640 + 1152) - first + pass))
 
 # Each way in which codes are made, gathered, fetched or kept. With transfer.params=full ranks fetch
