@@ -75,9 +75,8 @@ static enum status check_same_state(const struct plan *a, const struct plan *b)
   for (int u = 0; u < a->input.model->units; u++) {
     const struct plan_unit *x = &a->unit[u], *y = &b->unit[u];
     if (!same_place(a, x->master, b, y->master) || !same_place(a, x->frozen, b, y->frozen) ||
-        !same_place(a, x->kept, b, y->kept) ||
-        !same_place(a, x->working, b, y->working) || !same_place(a, x->shared, b, y->shared) ||
-        !same_states(a, b, u))
+        !same_place(a, x->kept, b, y->kept) || !same_place(a, x->working, b, y->working) ||
+        !same_place(a, x->shared, b, y->shared) || !same_states(a, b, u))
       return status_set(STATUS_INTERNAL,
                         "two plans of one job place the parameters or moments of %s differently",
                         a->input.model->unit[u].name);
@@ -117,21 +116,21 @@ static int64_t whole_pages(int64_t bytes)
   return (bytes + page - 1) / page * page;
 }
 
-/* A block of `copies` times `bytes` for each group. This rank's device accesses its copy, or the
- * only one. A separate block has regions that the members may read, so that each member is the
- * first to touch its own. */
+/* A block of `copies` times `bytes` for each group. This rank's device accesses copy `mine`. A
+ * separate block has regions that the members may read, so that each member is the first to touch
+ * its own. */
 static enum status share(struct exec_memory *memory, struct comm *comm, int group, int copies,
-                         int64_t bytes, struct comm_shared **shared, void **out)
+                         int mine, int64_t bytes, struct comm_shared **shared, void **out)
 {
   if (bytes == 0)
     return STATUS_OK;
   enum status status = comm_shared_create(comm, group, copies * bytes, shared);
   if (status)
     return status;
-  char *const mine = (char *)comm_shared_memory(*shared) + comm_rank(comm) % copies * bytes;
-  status = memory->device->ops->pin(memory->device, mine, (size_t)bytes);
+  char *const at = (char *)comm_shared_memory(*shared) + mine * bytes;
+  status = memory->device->ops->pin(memory->device, at, (size_t)bytes);
   if (!status)
-    *out = mine; /* must be unpinned, also if another rank's device refuses */
+    *out = at; /* must be unpinned, also if another rank's device refuses */
   return comm_agree(comm, status);
 }
 
@@ -145,16 +144,17 @@ enum status exec_memory_create(struct device *device, struct comm *comm, const c
                                const struct plan *const plans[], int n, struct exec_memory *out)
 {
   struct exec_memory memory = {.device = device};
-  const int group = mesh_ranks(&plans[0]->mesh, MESH_SHARD);
+  const struct mesh *mesh = &plans[0]->mesh;
+  const int group = mesh_ranks(mesh, MESH_SHARD);
   enum status status = comm_agree(comm, size_arenas(&memory, plans, n));
   status = status ?: comm_agree(comm, alloc_arenas(&memory));
   if (!status)
-    status = share(&memory, comm, group, 1, whole_pages(memory.persistent_bytes[TIER_SHARED]),
+    status = share(&memory, comm, group, 1, 0, whole_pages(memory.persistent_bytes[TIER_SHARED]),
                    &memory.shared, &memory.persistent[TIER_SHARED]);
   memory.region_bytes = whole_pages(memory.transient_bytes[TIER_SHARED]);
   if (!status)
-    status = share(&memory, comm, group, group, memory.region_bytes, &memory.regions,
-                   &memory.transient[TIER_SHARED]);
+    status = share(&memory, comm, group, group, mesh_index(mesh, MESH_SHARD, comm_rank(comm)),
+                   memory.region_bytes, &memory.regions, &memory.transient[TIER_SHARED]);
   status = status ?: create_store(&memory, comm, nvme);
   if (status)
     exec_memory_destroy(&memory);

@@ -8,6 +8,7 @@
 #include "exec/watchdog.h"
 #include "job/choose.h"
 #include "job/state.h"
+#include "layout/mesh.h"
 
 enum status job_find_nodes(struct comm *comm, int *least, int *most)
 {
@@ -19,13 +20,20 @@ enum status job_find_nodes(struct comm *comm, int *least, int *most)
   return status;
 }
 
-/* A group is on one node if the ranks before a rank on its node are whole groups and earlier ranks
- * of its own group, for every rank. */
+/* Whether members of this rank's group are on other nodes. */
+static bool spans_nodes(struct comm *comm, const struct plan_input *input)
+{
+  const struct mesh mesh = plan_mesh(input);
+  const int node = comm_rank(comm) - comm_local_rank(comm),
+            last = mesh_ranks(&mesh, MESH_SHARD) - 1;
+  return mesh_member(&mesh, MESH_SHARD, comm_rank(comm), 0) < node ||
+         mesh_member(&mesh, MESH_SHARD, comm_rank(comm), last) >= node + comm_local_ranks(comm);
+}
+
 enum status job_check_nodes(struct comm *comm, const struct deck *deck, struct plan_input *input)
 {
   const int group = input->shape.group, local = input->shape.local_ranks;
-  int64_t most[] = {comm_local_rank(comm) % group != input->rank % group, group, -group, local,
-                    -local};
+  int64_t most[] = {spans_nodes(comm, input), group, -group, local, -local};
   const enum status status = comm_max_i64(comm, most, 5);
   input->policy.one_node = most[0] == 0;
   if (!status && most[1] != -most[2])
@@ -136,9 +144,9 @@ double job_step_flops(const struct job *job, int64_t tokens, double squares)
 {
   const struct model_shape micro = {job->shape.micro_batch, job->shape.sequence, 0},
                            all = {1, tokens, squares};
-  return squares > 0
-             ? pass_flops(job->model, all)
-             : pass_flops(job->model, micro) * (double)job->shape.micros * comm_ranks(job->comm);
+  return squares > 0 ? pass_flops(job->model, all)
+                     : pass_flops(job->model, micro) * (double)job->shape.micros *
+                           mesh_ranks(&job_state_plan(job)->mesh, MESH_BATCH);
 }
 
 /* Collective. */

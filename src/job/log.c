@@ -249,15 +249,16 @@ static void log_groups(const struct job *job)
 {
   const struct deck_shape *shape = &job->shape;
   const struct plan_input *input = &job_state_plan(job)->input;
+  const int replicas = mesh_ranks(&job_state_plan(job)->mesh, MESH_REPLICA);
   if (shape->ranks == 1 || input->strategy != STRATEGY_HYBRID_SHARD)
     return;
-  if (shape->group == shape->ranks)
+  if (replicas == 1)
     log_info("hybrid_shard: all %d ranks are one group, which is the same as full_shard",
              shape->ranks);
   else if (shape->group == 1)
     log_info("hybrid_shard: each rank is a group of its own, so nothing is sharded");
   else
-    log_info("hybrid_shard: %d groups of %d ranks%s", shape->ranks / shape->group, shape->group,
+    log_info("hybrid_shard: %d groups of %d ranks%s", replicas, shape->group,
              input->policy.one_node ? "" : ", some of which span nodes");
 }
 

@@ -2,6 +2,7 @@
  * host. */
 #include "base/mem.h"
 #include "job/state_private.h"
+#include "layout/mesh.h"
 #include "optim/optim.h"
 
 bool job_state_has_copies(const struct plan *plan)
@@ -33,13 +34,14 @@ int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen)
 }
 
 /* The piece that this rank alone writes, of `whole` elements that a shard group holds. Ranks that
- * hold the same elements divide them. */
-static struct layout_range unique_range(const struct plan_input *input, int64_t whole,
+ * hold the same elements divide them: all, or the replicas of a shard. */
+static struct layout_range unique_range(const struct plan *plan, int64_t whole,
                                         struct layout_range held)
 {
   const int64_t n = held.end - held.begin;
-  const int holders = n > 0 ? (int)(whole / n) : 1, index = input->rank / holders;
-  const int64_t piece = n / (input->ranks / holders);
+  const mesh_set holders = whole > n ? MESH_REPLICA : MESH_DATA;
+  const int index = mesh_index(&plan->mesh, holders, plan->input.rank);
+  const int64_t piece = n / mesh_ranks(&plan->mesh, holders);
   return (struct layout_range){held.begin + index * piece, held.begin + (index + 1) * piece};
 }
 
@@ -81,7 +83,7 @@ static struct layout_range unique_part(const struct plan *plan, int u, bool froz
 {
   const struct plan_unit *unit = &plan->unit[u];
   const struct layout_unit *layout = &unit->layout;
-  return unique_range(&plan->input, frozen ? layout->flat - layout->trained : layout->trained,
+  return unique_range(plan, frozen ? layout->flat - layout->trained : layout->trained,
                       frozen ? unit->frozen_owned : unit->owned);
 }
 

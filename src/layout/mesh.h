@@ -23,7 +23,7 @@ enum mesh_axis {
 
 /* A set of axes. Members of MESH_SHARD have the parts of a unit's flat buffer: for parameters,
  * context is a data axis. Members of MESH_INSIDE are those on one node. Gradients are summed once
- * over MESH_DATA. */
+ * over MESH_DATA. Members of MESH_BATCH have sequences of their own. */
 typedef unsigned mesh_set;
 enum {
   MESH_NONE = 0,
@@ -32,6 +32,7 @@ enum {
   MESH_INSIDE = 1 << AXIS_NODE | 1 << AXIS_EXPERT | 1 << AXIS_CONTEXT,
   MESH_SHARD = MESH_ACROSS | MESH_INSIDE,
   MESH_DATA = MESH_REPLICA | MESH_SHARD,
+  MESH_BATCH = MESH_DATA & ~(1 << AXIS_CONTEXT),
   MESH_SETS = 1 << MESH_AXES,
   MESH_WORLD = MESH_SETS - 1
 };

@@ -85,9 +85,8 @@ enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit)
 struct mesh plan_mesh(const struct plan_input *input)
 {
   const struct deck_shape *shape = &input->shape;
-  const int inner = shape->mesh.context * shape->mesh.tensor, data = deck_data_ranks(shape),
+  const int data = deck_data_ranks(shape), local = deck_local_data_ranks(shape),
             shard = input->strategy == STRATEGY_NO_SHARD ? data : shape->group,
-            local = shape->local_ranks / inner,
             across = shape->two_hops && shard > local ? shard / local : 1;
   return (struct mesh){.size = {[AXIS_PIPELINE] = shape->mesh.pipeline,
                                 [AXIS_REPLICA] = data / shard,

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/preference.h"
 #include "exec/watchdog.h"
+#include "layout/mesh.h"
 
 const char evaluator_cure[] = "; eval.every=0 trains without validation";
 
@@ -18,8 +19,8 @@ static struct evaluator begin(struct job *job)
                             .scan = {.apart = job_scores_rows(job->deck),
                                      .micro_batch = plan->input.shape.micro_batch,
                                      .sequence = plan->input.shape.sequence,
-                                     .rank = comm_rank(job->comm),
-                                     .ranks = comm_ranks(job->comm)}};
+                                     .rank = mesh_index(&plan->mesh, MESH_BATCH, plan->input.rank),
+                                     .ranks = mesh_ranks(&plan->mesh, MESH_BATCH)}};
 }
 
 enum status evaluator_open_choices(struct job *job, const struct choices *choices,

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "exec/watchdog.h"
+#include "layout/mesh.h"
 #include "train/reference.h"
 
 /* --- a step -------------------------------------------------------------- */
@@ -282,7 +283,7 @@ static enum status start_data(struct train_run *run)
   run->order.seed = (uint64_t)deck->run.seed;
   run->order.data = &run->data;
   run->order.batch = deck->data.batch;
-  run->order.rank = comm_rank(run->comm);
+  run->order.rank = mesh_index(&run->job->plan[PLAN_TRAIN]->mesh, MESH_BATCH, comm_rank(run->comm));
   run->order.first_step = run->step;
   run->order.first_sample = run->samples;
   /* Rank 0 broadcasts its results when plans start. */
