@@ -63,6 +63,9 @@ done <<LIST
 2,2,4 1 again
 4,2,2 1 again
 LIST
+# Two ranks are a node of the first rank, and not of the others.
+nodes 6 2,4 unequal
+grep -q '^  strategy: full_shard$' unequal/deck.yaml || { cat unequal.log >&2; die "groups of 2"; }
 # The user's own key is refused.
 status=0
 on 8 env LD_PRELOAD="$PWD/nodes.so" NODES=4,2,2 "$SLUICE" train tiny.yaml run.dir=stopped \
