@@ -27,11 +27,6 @@ int mesh_index(const struct mesh *mesh, mesh_set set, int rank)
   return index;
 }
 
-int mesh_color(const struct mesh *mesh, mesh_set set, int rank)
-{
-  return mesh_index(mesh, MESH_WORLD & ~set, rank);
-}
-
 int mesh_member(const struct mesh *mesh, mesh_set set, int rank, int index)
 {
   int member = rank, apart = 1;

@@ -41,12 +41,13 @@ struct mesh {
   int size[MESH_AXES];
 };
 
+/* All functions are pure. Ranks are in [0, mesh_ranks(mesh, MESH_WORLD)). */
+
 /* Ranks of a group. */
 int mesh_ranks(const struct mesh *mesh, mesh_set set);
-/* The number of a rank in its group, and that of its group among those of the set. */
+/* The number of a rank in its group. In the complementary set it numbers the groups of `set`. */
 int mesh_index(const struct mesh *mesh, mesh_set set, int rank);
-int mesh_color(const struct mesh *mesh, mesh_set set, int rank);
-/* The rank of member `index` in the group of `rank`. */
+/* The rank of member `index` in the group of `rank`; index in [0, mesh_ranks(mesh, set)). */
 int mesh_member(const struct mesh *mesh, mesh_set set, int rank, int index);
 /* The difference of the ranks of members 0 and 1; 1 in a group of one. */
 int mesh_apart(const struct mesh *mesh, mesh_set set);
