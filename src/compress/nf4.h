@@ -10,8 +10,8 @@
 
 extern const struct codec_ops codec_nf4;
 
-/* A parameter of a vector, in blocks. Those of a vector are in its order, and the first begins at
- * its block 0. */
+/* A parameter of a vector, in blocks. Parameters are in the order of the vector, and the first one
+ * begins at block 0. */
 struct nf4_param {
   int64_t begin, blocks;
   int64_t scale; /* where its mean is in the scales of the vector; groups follow */
@@ -28,13 +28,13 @@ struct nf4_cut {
 /* Numbers in the scales of a parameter. Pure. */
 int64_t nf4_scales(int64_t blocks);
 
-/* The mean of a parameter is NaN as long as it is not known. What follows leaves scales with known
- * means as they are. */
+/* The mean of a parameter is NaN as long as it is not known. The functions below leave scales with
+ * known means as they are. */
 
 /* sum[p] = the exact sum of magnitudes of parameter p in the cut, normalized. Local. */
 void nf4_sum(const struct nf4_cut *cut, struct exactsum *sum);
 /* scales = means, from sums of whole parameters, and the largest deviations from them in the cut.
- * Those of whole groups are maxima over cuts. Local. */
+ * The largest deviation of a whole group is a maximum over cuts. Local. */
 void nf4_scale(const struct nf4_cut *cut, const struct exactsum *sum, float *scales);
 /* Completes the message of the cut, which has n elements. `exact`, per parameter: magnitudes were
  * decoded from a message with these scales, and their codes are chosen to decode to the same

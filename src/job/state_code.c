@@ -34,7 +34,7 @@ static int64_t kept_bytes(const struct plan *plan, int u)
   return plan->unit[u].kept < 0 ? 0 : plan->buffer[plan->unit[u].kept].bytes;
 }
 
-/* Of a message in nf4 on this rank. */
+/* The number of magnitudes of a message in nf4 on this rank. */
 static int64_t magnitudes_of(const struct plan *plan, int u)
 {
   return plan_message_scales(plan, u) > 0 ? nf4_blocks(elements_of(plan, u)) : 0;

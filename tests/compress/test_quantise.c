@@ -617,8 +617,8 @@ CODEC_TEST(devices_refuse_other_blocks)
   }
 }
 
-/* A run with train.frozen=fp8 that is resumed has the same messages. Those of nf4 need their scales
- * (test_nf4.c). */
+/* A run with train.frozen=fp8 that is resumed has the same messages. Messages in nf4 need their
+ * scales (test_nf4.c). */
 CODEC_TEST(a_decoded_message_is_encoded_to_the_same_message)
 {
   enum { N = 5000 };

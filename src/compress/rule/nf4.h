@@ -1,9 +1,9 @@
 /* NormalFloat4 with double quantisation (Dettmers et al. 2023, QLoRA, arXiv:2305.14314). Blocks of
  * 64 elements share their largest magnitude, and a code stands for one of 16 fractions of it.
- * Magnitudes are coded too: 256 of them share the largest deviation from the mean of all magnitudes
- * of a parameter, and a code of 8 bits stands for one of 256 fractions of it. Codes are those of
- * bitsandbytes: quantize_4bit() with quant_type nf4 and blocksize 64, and for magnitudes the rule
- * of its CUDA code. C and CUDA C++ include this page.
+ * Magnitudes are coded as deviations from the mean of all magnitudes of a parameter: 256 of them
+ * share the largest deviation, and a code of 8 bits stands for one of 256 fractions of it. Codes
+ * are those of bitsandbytes: quantize_4bit() with quant_type nf4 and blocksize 64, and for
+ * magnitudes the rule of its CUDA code. C and CUDA C++ include this page.
  *
  *   a parameter  |--64--|--64--| ..     |--64--|--64--| ..     |--64--|   4 bits per element
  *   magnitudes   |  m   |  m   | ..     |  m   |  m   | ..     |  m   |   8 bits each
