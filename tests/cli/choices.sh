@@ -12,7 +12,7 @@ score() {
   shift 2
   rm -f "$out"
   on "$ranks" "$SLUICE" eval "$data/choices" choices="$file" results="$out" "$@" \
-    > score.out 2> score.err || { cat score.err >&2; die "eval $*"; }
+    > score.out 2> score.err < /dev/null || { cat score.err >&2; die "eval $*"; }
 }
 strip() { sed 's/"time":[^,]*,//' "$1"; }
 

@@ -146,7 +146,7 @@ while IFS=';' read -r trained eot a b; do
   n=$("$SLUICE" tokenizer encode "$model" \
     text="$a<|endoftext|>$b" | wc -w)
   for ranks in 1 3; do
-    on $ranks "$SLUICE" eval random data.val=scored > loss.out 2> loss.err || {
+    on $ranks "$SLUICE" eval random data.val=scored > loss.out 2> loss.err < /dev/null || {
       cat loss.err >&2; die "eval of conversations"; }
     sed -n 's/.* loss \([^ ]*\)  perplexity \([^ ]*\)  (\([0-9]*\) tokens.*/\1 \2 \3/p' loss.out |
       awk -v want="$want" -v n=$((n - 1)) '{ e = $1 * n / want - 1; p = $2 / exp($1) - 1
