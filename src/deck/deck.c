@@ -249,14 +249,14 @@ const struct option deck_table[] = {
              "its checksums. Otherwise only the length and header of a shard are checked when it "
              "is opened."},
 
-    {INT(mesh.context, "1", 1, 1 << 16), .unit = "ranks", .example = "2", .effect = EFFECT_MATH,
+    {INT(mesh.context, "1", 1, 1 << 16), .unit = "ranks", .effect = EFFECT_MATH,
      .text = "Ranks that share each sequence. No architecture can be cut along it yet."},
-    {INT(mesh.tensor, "1", 1, 1 << 16), .unit = "ranks", .example = "2", .effect = EFFECT_MATH,
+    {INT(mesh.tensor, "1", 1, 1 << 16), .unit = "ranks", .effect = EFFECT_MATH,
      .text = "Ranks that share each matrix. No architecture can be cut along it yet."},
-    {INT(mesh.pipeline, "1", 1, 1 << 16), .unit = "ranks", .example = "2", .effect = EFFECT_MATH,
+    {INT(mesh.pipeline, "1", 1, 1 << 16), .unit = "ranks", .effect = EFFECT_MATH,
      .text =
          "Stages of blocks, each on ranks of its own. No architecture can be cut along it yet."},
-    {INT(mesh.expert, "1", 1, 1 << 16), .unit = "ranks", .example = "2", .effect = EFFECT_MATH,
+    {INT(mesh.expert, "1", 1, 1 << 16), .unit = "ranks", .effect = EFFECT_MATH,
      .text = "Ranks that share the experts of a block. They are a factor of the shard group. No "
              "architecture can be cut along them yet."},
 
