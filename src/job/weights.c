@@ -398,24 +398,31 @@ static bool same_adapters(const struct model *a, const struct model *b)
 
 /* Another factor makes another model of the same adapters. */
 enum status weights_match_adapters(const struct job *job, const char *path,
-                                   const struct deck *saved)
+                                   const struct deck *saved, const struct model *model)
 {
   const double before = deck_lora_scale(saved), now = deck_lora_scale(job->deck);
-  struct model *model = NULL;
   if (saved->lora.rank == 0 && job->deck->lora.rank == 0)
     return STATUS_OK;
-  enum status status = job_model(saved, job->place.compute, comm_ranks(job->comm), &model);
-  if (!status && !same_adapters(model, job->model))
-    status = status_usage("%s has other adapters than lora.rank and lora.targets of this deck "
-                          "make: set the keys lora.* of its deck (sluice ckpt show), or begin with "
-                          "its base",
-                          path);
-  else if (!status && before != now)
-    status =
-        status_usage("%s has adapters whose product is multiplied by %g, and lora.rank, "
-                     "lora.alpha and lora.rslora of this deck make it %g: set the keys lora.* of "
-                     "its deck (sluice ckpt show)",
-                     path, before, now);
+  if (!same_adapters(model, job->model))
+    return status_usage("%s has other adapters than lora.rank and lora.targets of this deck "
+                        "make: set the keys lora.* of its deck (sluice ckpt show), or begin with "
+                        "its base",
+                        path);
+  if (before != now)
+    return status_usage("%s has adapters whose product is multiplied by %g, and lora.rank, "
+                        "lora.alpha and lora.rslora of this deck make it %g: set the keys lora.* "
+                        "of its deck (sluice ckpt show)",
+                        path, before, now);
+  return STATUS_OK;
+}
+
+static enum status check_adapters(const struct job *job, const char *path, const struct deck *saved)
+{
+  struct model *model = NULL;
+  if (saved->lora.rank == 0)
+    return STATUS_OK;
+  const enum status status = job_model(saved, job->place.compute, comm_ranks(job->comm), &model)
+                                 ?: weights_match_adapters(job, path, saved, model);
   model_destroy(model);
   return status;
 }
@@ -428,8 +435,7 @@ static enum status look_at(const struct job *job, const char *path,
   struct deck saved = {0};
   enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL)
                            ?: check_saved_deck(job, path, &saved)
-                           ?: (saved.lora.rank > 0 ? weights_match_adapters(job, path, &saved)
-                                                   : STATUS_OK);
+                           ?: (moments ? STATUS_OK : check_adapters(job, path, &saved));
   if (!status && moments)
     status = residuals_of(&saved, meta, residuals);
   if (!status && meta->base_sum) {

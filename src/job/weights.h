@@ -9,13 +9,14 @@
  * part. The error names a missing, misshapen or unknown tensor, a checkpoint of another model, and
  * adapters that `path` does not have. Collective. */
 enum status weights_load(struct job *job, const char *path);
-/* The same with moments, from a checkpoint that may be damaged. *damaged is set as by
- * checkpoint_load(), and the job may then load another one. Collective. */
+/* The same with moments, from a checkpoint that may be damaged and whose adapters the caller has
+ * compared. *damaged is set as by checkpoint_load(), and the job may then load another one.
+ * Collective. */
 enum status weights_resume(struct job *job, const char *path, bool *damaged);
-/* Whether a checkpoint with this deck has the adapters of the job: their ranks, their matrices and
- * the factor of their products. STATUS_USAGE names it. Local. */
+/* Whether a checkpoint has the adapters of the job: their ranks, their matrices and the factor of
+ * their products. model: that of its deck. STATUS_USAGE names the checkpoint. Local. */
 enum status weights_match_adapters(const struct job *job, const char *path,
-                                   const struct deck *saved);
+                                   const struct deck *saved, const struct model *model);
 /* The weights of a new run: from the deck's train.init, or initialised. Collective. */
 enum status weights_start(struct job *job);
 

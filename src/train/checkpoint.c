@@ -102,8 +102,8 @@ static enum status check_frozen(const struct train_run *run, const char *path,
 {
   struct model *model = NULL;
   enum status status =
-      weights_match_adapters(run->job, path, saved)
-          ?: job_model(saved, run->job->place.compute, comm_ranks(run->comm), &model)
+      job_model(saved, run->job->place.compute, comm_ranks(run->comm), &model)
+          ?: weights_match_adapters(run->job, path, saved, model)
           ?: compare_frozen(model, run->job->model, path);
   model_destroy(model);
   return status;
