@@ -96,7 +96,7 @@ static enum status refuse_extra(const struct io_tensor *tensors,
 }
 
 /* Checks that the file holds the wanted tensors, as wanted, and that their groups hold no others.
- * at[i] is the index of tensor i in the file; -1: it is optional and missing. */
+ * at[i] is the index of tensor i in the file. It is -1 if the tensor is optional and missing. */
 static enum status match(const struct io_tensor *tensors, const struct checkpoint_table *wanted,
                          const struct checkpoint_table *found, int64_t *at, bool *used)
 {

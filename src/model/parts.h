@@ -145,8 +145,9 @@ void fused_backward_input(const struct pass *pass, const struct fused *f, const 
 
 /* Layers with the same input, some of which have adapters: y += t B^T, where t = s x A^T. Products
  * of adapters are in the compute type. W + s B A is never made. A [rank, in] of all are adjacent in
- * the flat buffer if the model is large enough (struct fused), so x is read once. t is kept from
- * forward to backward, and its gradient dt = s dy B is in pass->dt during the backward pass. */
+ * the flat buffer if rank x in is a multiple of LAYOUT_ALIGN (struct fused). Then x is read once. t
+ * is kept from forward to backward. Its gradient dt = s dy B is in pass->dt during the backward
+ * pass. */
 struct layer {
   struct fused whole, narrow;     /* W; A of layers with an adapter */
   struct linear wide[FUSED_MOST]; /* B of these */
